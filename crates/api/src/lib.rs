@@ -1,0 +1,26 @@
+//! The vocabulary that operator, resolver and command line share: the `ElastiService` resource,
+//! the names of the objects generated for it, and the messages of the wake protocol.
+
+mod autoscaler;
+mod duration;
+mod elastiservice;
+mod hold;
+pub mod names;
+mod period;
+pub mod probe;
+mod status;
+mod target;
+mod trigger;
+pub mod wire;
+
+pub use self::{
+    autoscaler::{Autoscaler, AutoscalerKind},
+    duration::GoDuration,
+    elastiservice::{ElastiService, ElastiServiceSpec, FINALIZER},
+    hold::Hold,
+    period::EnabledPeriod,
+    probe::ProbeRule,
+    status::{ElastiServiceStatus, LastWake, Mode, Phase, RoutedPort},
+    target::ScaleTargetRef,
+    trigger::{PrometheusTrigger, Threshold, Trigger},
+};

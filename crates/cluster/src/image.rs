@@ -1,0 +1,223 @@
+//! Images made without an engine: one static binary in one layer. The archive carries the OCI layout
+//! and, beside it, the index that `docker load` reads.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+use tar::{Builder, EntryType, Header};
+
+/// What to put into an image.
+pub struct Image {
+    /// Name and tag, such as `elasti.local/echo:1`.
+    pub name: String,
+    /// A statically linked executable.
+    pub binary: PathBuf,
+    /// Where it stands in the image, and what a container runs.
+    pub entrypoint: String,
+}
+
+struct Blob {
+    digest: String,
+    bytes: Vec<u8>,
+}
+
+// === impl Image ===
+
+impl Image {
+    /// Named and placed after the binary: `name` runs `/<file name>`.
+    pub fn of_binary(name: &str, binary: &Path) -> Result<Self> {
+        let file = binary
+            .file_name()
+            .with_context(|| format!("{} has no file name", binary.display()))?;
+        Ok(Self {
+            name: name.into(),
+            binary: binary.into(),
+            entrypoint: format!("/{}", file.to_string_lossy()),
+        })
+    }
+
+    /// The same input makes the same bytes.
+    pub fn write(&self, out: impl Write) -> Result<()> {
+        let layer = Blob::new(self.layer()?);
+        let config = Blob::json(&json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": {"Entrypoint": [self.entrypoint], "User": "65532:65532", "WorkingDir": "/"},
+            "rootfs": {"type": "layers", "diff_ids": [layer.id()]},
+        }))?;
+        let manifest = Blob::json(&json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": config.descriptor("application/vnd.oci.image.config.v1+json"),
+            "layers": [layer.descriptor("application/vnd.oci.image.layer.v1.tar")],
+        }))?;
+        let mut reference = manifest.descriptor("application/vnd.oci.image.manifest.v1+json");
+        reference["annotations"] = json!({"io.containerd.image.name": self.name});
+        let index = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [reference],
+        });
+        let docker = json!([{
+            "Config": config.path(),
+            "RepoTags": [self.name],
+            "Layers": [layer.path()],
+        }]);
+
+        let mut archive = Builder::new(out);
+        append(
+            &mut archive,
+            "oci-layout",
+            br#"{"imageLayoutVersion":"1.0.0"}"#,
+            0o644,
+        )?;
+        append(
+            &mut archive,
+            "index.json",
+            &serde_json::to_vec(&index)?,
+            0o644,
+        )?;
+        append(
+            &mut archive,
+            "manifest.json",
+            &serde_json::to_vec(&docker)?,
+            0o644,
+        )?;
+        for blob in [&layer, &config, &manifest] {
+            append(&mut archive, &blob.path(), &blob.bytes, 0o644)?;
+        }
+        archive.into_inner()?.flush()?;
+        Ok(())
+    }
+
+    fn layer(&self) -> Result<Vec<u8>> {
+        let binary =
+            fs::read(&self.binary).with_context(|| format!("reading {}", self.binary.display()))?;
+        check_static(&self.binary, &binary)?;
+        let mut layer = Builder::new(Vec::new());
+        append(
+            &mut layer,
+            self.entrypoint.trim_start_matches('/'),
+            &binary,
+            0o755,
+        )?;
+        Ok(layer.into_inner()?)
+    }
+}
+
+/// A dynamic binary would fail in the container with a riddle: "no such file".
+fn check_static(path: &Path, binary: &[u8]) -> Result<()> {
+    ensure!(is_elf(binary), "{} is no Linux executable", path.display());
+    let head = &binary[..binary.len().min(4096)];
+    ensure!(
+        !head.windows(4).any(|bytes| bytes == b"/ld-"),
+        "{} needs shared libraries, which its image does not have: link it statically (Rust: -C target-feature=+crt-static, Go: CGO_ENABLED=0)",
+        path.display()
+    );
+    Ok(())
+}
+
+pub(crate) fn is_elf(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x7fELF")
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        "x86_64" => "amd64",
+        other => other,
+    }
+}
+
+fn append(archive: &mut Builder<impl Write>, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
+    header.set_size(bytes.len() as u64);
+    header.set_mode(mode);
+    header.set_mtime(0);
+    archive.append_data(&mut header, path, bytes)?;
+    Ok(())
+}
+
+// === impl Blob ===
+
+impl Blob {
+    fn new(bytes: Vec<u8>) -> Self {
+        let digest = Sha256::digest(&bytes)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Self { digest, bytes }
+    }
+
+    fn json(value: &Value) -> Result<Self> {
+        Ok(Self::new(serde_json::to_vec(value)?))
+    }
+
+    fn id(&self) -> String {
+        format!("sha256:{}", self.digest)
+    }
+
+    fn path(&self) -> String {
+        format!("blobs/sha256/{}", self.digest)
+    }
+
+    fn descriptor(&self, media_type: &str) -> Value {
+        json!({"mediaType": media_type, "digest": self.id(), "size": self.bytes.len()})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(dir: &Path, bytes: &[u8]) -> Image {
+        let binary = dir.join("app");
+        fs::write(&binary, bytes).unwrap();
+        Image::of_binary("elasti.local/app:1", &binary).unwrap()
+    }
+
+    #[test]
+    fn the_same_binary_makes_the_same_image() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = image(dir.path(), b"\x7fELF static");
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        image.write(&mut first).unwrap();
+        image.write(&mut second).unwrap();
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn a_binary_with_shared_libraries_is_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = image(dir.path(), b"\x7fELF.../lib64/ld-linux-x86-64.so.2");
+        let error = image.write(Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("crt-static"), "{error}");
+    }
+
+    #[test]
+    fn every_blob_is_what_its_digest_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bytes = Vec::new();
+        image(dir.path(), b"\x7fELF static")
+            .write(&mut bytes)
+            .unwrap();
+        let mut blobs = 0;
+        for entry in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let path = entry.path().unwrap().display().to_string();
+            let mut content = Vec::new();
+            std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+            if path.starts_with("blobs/") {
+                assert_eq!(Blob::new(content).path(), path);
+                blobs += 1;
+            }
+        }
+        assert_eq!(blobs, 3, "layer, config and manifest");
+    }
+}

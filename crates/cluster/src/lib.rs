@@ -1,0 +1,170 @@
+//! A real Kubernetes for demo, tests and benchmarks: one node on this machine, made of the real
+//! components in namespaces of its own; or, where a kubeconfig is given, a cluster that exists.
+
+mod components;
+mod config;
+mod image;
+mod keeper;
+mod layout;
+mod local;
+mod network;
+pub mod node;
+mod packages;
+mod pki;
+mod progress;
+mod ready;
+
+pub use self::image::Image;
+
+use anyhow::{Context, Result, bail};
+use kube::{Client, Config, config::KubeConfigOptions, config::Kubeconfig};
+use local::Local;
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
+
+/// A cluster that can be used.
+#[derive(Clone, Debug)]
+pub struct Cluster(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Local(Local),
+    /// One that somebody else runs, by the ordinary kubeconfig rules.
+    Existing {
+        context: Option<String>,
+    },
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Starts the local cluster of that name, or finds it running.
+    pub fn up(name: &str) -> Result<Self> {
+        local::up(name).map(Self::local)
+    }
+
+    /// The local cluster of that name, if it runs.
+    pub fn running(name: &str) -> Result<Option<Self>> {
+        Ok(local::running(name)?.map(Self::local))
+    }
+
+    /// A cluster that exists: `KUBECONFIG`, and the given context or its current one.
+    pub fn existing(context: Option<&str>) -> Self {
+        Self(Kind::Existing {
+            context: context.map(str::to_owned),
+        })
+    }
+
+    /// Ends the local cluster of that name and removes all that belongs to it.
+    pub fn down(name: &str) -> Result<()> {
+        local::down(name)
+    }
+
+    pub(crate) fn local(local: Local) -> Self {
+        Self(Kind::Local(local))
+    }
+
+    /// Runs a future where the cluster's addresses can be reached.
+    pub fn run<T: Send>(&self, future: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let work = move || {
+            if let Kind::Local(local) = &self.0 {
+                local.keeper().enter_network()?;
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            runtime.block_on(future)
+        };
+        // The namespace is a property of the thread, so the thread ends with the work.
+        thread::scope(|scope| match scope.spawn(work).join() {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+
+    /// A client; to be made and used inside [`run`](Self::run).
+    pub async fn client(&self) -> Result<Client> {
+        let config = match &self.0 {
+            Kind::Local(local) => {
+                let kubeconfig = Kubeconfig::read_from(local.layout().kubeconfig())?;
+                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
+            }
+            Kind::Existing { context } => {
+                let options = KubeConfigOptions {
+                    context: context.clone(),
+                    ..KubeConfigOptions::default()
+                };
+                Config::from_kubeconfig(&options)
+                    .await
+                    .context("reading KUBECONFIG")?
+            }
+        };
+        Ok(Client::try_from(config)?)
+    }
+
+    /// A command that reaches the cluster; `kubectl` is the cluster's own version. The calling
+    /// thread moves into the cluster's network for good.
+    pub fn command(&self, program: &str) -> Result<Command> {
+        match &self.0 {
+            Kind::Local(local) if program == "kubectl" => local.command(&local.kubectl()),
+            Kind::Local(local) => local.command(Path::new(program)),
+            Kind::Existing { context } => {
+                let mut command = Command::new(program);
+                if let (Some(context), "kubectl") = (context, program) {
+                    command.args(["--context", context]);
+                }
+                Ok(command)
+            }
+        }
+    }
+
+    /// Loads an image archive, or a static binary as an image of that name.
+    pub fn load_image(&self, name: &str, file: &Path) -> Result<()> {
+        match &self.0 {
+            Kind::Local(local) => local.load_image(name, file),
+            Kind::Existing { .. } => bail!(
+                "only a cluster that runs here can be given an image: load {} with your cluster's own tool (kind load image-archive, k3s ctr images import) or push it to a registry it pulls from",
+                file.display()
+            ),
+        }
+    }
+
+    /// Name and host process id of each component that runs.
+    pub fn processes(&self) -> Vec<(i32, String)> {
+        match &self.0 {
+            Kind::Local(local) => local.keeper().processes(),
+            Kind::Existing { .. } => Vec::new(),
+        }
+    }
+
+    /// Where the logs of the components are, for a cluster that runs here.
+    pub fn logs(&self) -> Option<PathBuf> {
+        match &self.0 {
+            Kind::Local(local) => Some(local.layout().logs()),
+            Kind::Existing { .. } => None,
+        }
+    }
+
+    pub fn kubeconfig(&self) -> Option<PathBuf> {
+        match &self.0 {
+            Kind::Local(local) => Some(local.layout().kubeconfig()),
+            Kind::Existing { .. } => None,
+        }
+    }
+
+    pub fn describe(&self) -> String {
+        match &self.0 {
+            Kind::Local(local) => local.describe(),
+            Kind::Existing { context } => {
+                format!(
+                    "the cluster of {}",
+                    context.as_deref().unwrap_or("the current context")
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A cluster on this machine: up, down, and the way in.
+
+use crate::{
+    components, config,
+    image::{self, Image},
+    keeper::Keeper,
+    layout::Layout,
+    network, packages, pki, ready,
+};
+use anyhow::{Context, Result, ensure};
+use nix::fcntl::{Flock, FlockArg};
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Local {
+    layout: Layout,
+    keeper: Keeper,
+}
+
+pub(crate) fn up(name: &str) -> Result<Local> {
+    let layout = Layout::of_user(name)?;
+    packages::check_machine()?;
+    packages::ensure_installed()?;
+    let bin = components::ensure_built(&layout)?;
+    let _alone = lock(&layout)?;
+    let local = match living(&layout) {
+        Some(local) => local,
+        None => start(layout, &bin)?,
+    };
+    ready::wait(&local)?;
+    Ok(local)
+}
+
+fn start(layout: Layout, bin: &Path) -> Result<Local> {
+    clear(&layout)?;
+    fs::create_dir_all(layout.root())?;
+    pki::write(&layout)?;
+    config::write(&layout, &packages::cni_plugins()?)?;
+    let keeper = Keeper::start(&layout, bin)?;
+    Ok(Local { layout, keeper })
+}
+
+/// The cluster of that name, if it runs.
+pub(crate) fn running(name: &str) -> Result<Option<Local>> {
+    Ok(living(&Layout::of_user(name)?))
+}
+
+pub(crate) fn down(name: &str) -> Result<()> {
+    let layout = Layout::of_user(name)?;
+    let _alone = lock(&layout)?;
+    clear(&layout)
+}
+
+fn living(layout: &Layout) -> Option<Local> {
+    Some(Local {
+        layout: layout.clone(),
+        keeper: Keeper::find(layout)?,
+    })
+}
+
+fn lock(layout: &Layout) -> Result<Flock<File>> {
+    let path = layout.lock();
+    fs::create_dir_all(path.parent().context("a lock has a folder")?)?;
+    Flock::lock(File::create(path)?, FlockArg::LockExclusive)
+        .map_err(|(_, error)| error)
+        .context("waiting for another command on this cluster")
+}
+
+/// Ends and removes whatever is there, in whatever state it was left.
+fn clear(layout: &Layout) -> Result<()> {
+    while let Some(keeper) = Keeper::find(layout) {
+        keeper.end()?;
+    }
+    remove_cgroups(&layout.cgroup())?;
+    match fs::remove_dir_all(layout.root()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", layout.root().display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One hierarchy in version 2, one per controller in version 1.
+fn remove_cgroups(name: &str) -> Result<()> {
+    let root = Path::new("/sys/fs/cgroup");
+    let hierarchies = fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    for cgroup in hierarchies
+        .chain([root.to_owned()])
+        .map(|hierarchy| hierarchy.join(name))
+    {
+        if cgroup.is_dir() {
+            remove_cgroup(&cgroup).with_context(|| format!("removing {}", cgroup.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The kernel's own files in there go with the folder.
+fn remove_cgroup(path: &Path) -> std::io::Result<()> {
+    for child in fs::read_dir(path)?.flatten() {
+        if child.file_type()?.is_dir() {
+            remove_cgroup(&child.path())?;
+        }
+    }
+    fs::remove_dir(path)
+}
+
+// === impl Local ===
+
+impl Local {
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    pub(crate) fn kubectl(&self) -> PathBuf {
+        components::place(&self.layout).join("kubectl")
+    }
+
+    /// Makes an image of a static binary, or takes an archive as it is, and loads it.
+    pub(crate) fn load_image(&self, name: &str, file: &Path) -> Result<()> {
+        let bytes = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+        if image::is_elf(&bytes) {
+            self.import(&Image::of_binary(name, file)?)
+        } else {
+            self.import_archive(&bytes)
+        }
+    }
+
+    pub(crate) fn import(&self, image: &Image) -> Result<()> {
+        let mut archive = Vec::new();
+        image.write(&mut archive)?;
+        self.import_archive(&archive)
+    }
+
+    fn import_archive(&self, archive: &[u8]) -> Result<()> {
+        let mut ctr = self
+            .keeper
+            .inside("ctr")
+            .args([
+                "--address",
+                config::CONTAINERD_SOCKET,
+                "--namespace",
+                "k8s.io",
+                "images",
+                "import",
+                "-",
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("starting ctr")?;
+        // A ctr that fails early closes its end; its own words then tell more than this error.
+        let written = ctr.stdin.take().map(|mut stdin| stdin.write_all(archive));
+        let output = ctr.wait_with_output()?;
+        ensure!(
+            output.status.success(),
+            "ctr images import: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        Ok(written.transpose().map(|_| ())?)
+    }
+
+    /// A command in the cluster's network, with its kubeconfig.
+    pub(crate) fn command(&self, program: &Path) -> Result<Command> {
+        self.keeper.enter_network()?;
+        let mut command = Command::new(program);
+        command.env("KUBECONFIG", self.layout.kubeconfig());
+        Ok(command)
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "Kubernetes {} on {}:{}",
+            components::version(),
+            network::NODE,
+            network::API_PORT
+        )
+    }
+}

@@ -1,0 +1,120 @@
+//! The first process inside a cluster's namespaces: it lays out mounts and addresses, starts the
+//! components, and starts again whichever ends. When it dies, the kernel ends everything below it.
+
+use crate::{config, layout::Layout, network};
+use anyhow::{Context, Result, ensure};
+use nix::{
+    errno::Errno,
+    mount::{MsFlags, mount},
+    sys::wait::{WaitStatus, wait},
+    unistd::Pid,
+};
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+const RESTART_DELAY: Duration = Duration::from_millis(300);
+
+pub fn run(root: &Path, bin: &Path) -> Result<()> {
+    let layout = Layout::of_root(root)?;
+    own_mounts(&layout)?;
+    own_network()?;
+    let components = config::components(&layout, bin);
+    let mut running = HashMap::new();
+    for (index, component) in components.iter().enumerate() {
+        running.insert(start(&layout, component)?, index);
+    }
+    loop {
+        let ended = match wait() {
+            Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => pid,
+            Ok(_) | Err(Errno::EINTR) => continue,
+            Err(error) => return Err(error).context("waiting for the components"),
+        };
+        // Anything else is an orphan of containerd's that only needed to be reaped.
+        if let Some(index) = running.remove(&ended) {
+            pause();
+            running.insert(start(&layout, &components[index])?, index);
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a crash loop has no event to wait for, and there is no runtime here"
+)]
+fn pause() {
+    thread::sleep(RESTART_DELAY);
+}
+
+fn start(layout: &Layout, component: &config::Component) -> Result<Pid> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(layout.log(component.name))?;
+    let child = Command::new(&component.program)
+        .args(&component.args)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("starting {}", component.program.display()))?;
+    Ok(Pid::from_raw(child.id().try_into()?))
+}
+
+/// Fresh `/run`, `/var/log` and `/var/lib`, so that no component leaves a trace on the host. Should
+/// the cache itself lie below one of them, it stays visible.
+fn own_mounts(layout: &Layout) -> Result<()> {
+    let none: Option<&str> = None;
+    let kept = Path::new("/tmp/.elasti-cluster");
+    let cache = layout.cache();
+    fs::create_dir_all(kept)?;
+    mount(Some(cache), kept, none, MsFlags::MS_BIND, none).context("keeping the cache visible")?;
+    for path in ["/run", "/var/log", "/var/lib"] {
+        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), none)
+            .with_context(|| format!("mounting a tmpfs on {path}"))?;
+        if cache.starts_with(path) {
+            fs::create_dir_all(cache)?;
+            mount(Some(kept), cache, none, MsFlags::MS_BIND, none)?;
+        }
+    }
+    nix::mount::umount(kept)?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SHARED, none)
+        .context("sharing mounts with pods")
+}
+
+fn own_network() -> Result<()> {
+    for line in [
+        "link set lo up".to_owned(),
+        "link add node0 type bridge".into(),
+        "link add uplink0 type veth peer name uplink1".into(),
+        "link set uplink0 master node0".into(),
+        "link set uplink0 up".into(),
+        "link set uplink1 up".into(),
+        "link set node0 up".into(),
+        format!("address add {}/24 dev node0", network::NODE),
+        format!("address add {}/64 dev node0 nodad", network::NODE_V6),
+        format!("route add default via {}", network::GATEWAY),
+        format!("-6 route add default via {}", network::GATEWAY_V6),
+    ] {
+        let status = Command::new("ip")
+            .args(line.split(' '))
+            .status()
+            .context("running ip")?;
+        ensure!(status.success(), "ip {line}: {status}");
+    }
+    for (key, value) in [
+        ("ipv4/ip_forward", "1"),
+        ("ipv6/conf/all/forwarding", "1"),
+        ("bridge/bridge-nf-call-iptables", "1"),
+        ("bridge/bridge-nf-call-ip6tables", "1"),
+    ] {
+        let path = format!("/proc/sys/net/{key}");
+        fs::write(&path, value).with_context(|| format!("writing {value} to {path}"))?;
+    }
+    Ok(())
+}
