@@ -109,7 +109,6 @@ fn kubelet(layout: &Layout) -> Value {
         "podLogsDir": layout.data("pods"),
         "volumePluginDir": layout.data("kubelet").join("volume-plugins"),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", layout.cgroup()),
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
         "failCgroupV1": false,

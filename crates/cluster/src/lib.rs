@@ -1,6 +1,7 @@
 //! A real Kubernetes for demo, tests and benchmarks: one node on this machine, made of the real
 //! components in namespaces of its own; or, where a kubeconfig is given, a cluster that exists.
 
+mod cgroups;
 mod components;
 mod config;
 mod image;
@@ -20,7 +21,6 @@ use anyhow::{Context, Result, bail};
 use kube::{Client, Config, config::KubeConfigOptions, config::Kubeconfig};
 use local::Local;
 use std::{
-    future::Future,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -68,19 +68,19 @@ impl Cluster {
         Self(Kind::Local(local))
     }
 
-    /// Runs a future where the cluster's addresses can be reached.
-    pub fn run<T: Send>(&self, future: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let work = move || {
+    /// Runs asynchronous work where the cluster's addresses can be reached.
+    pub fn run<T: Send>(&self, work: impl AsyncFnOnce() -> Result<T> + Send) -> Result<T> {
+        let inside = move || {
             if let Kind::Local(local) = &self.0 {
                 local.keeper().enter_network()?;
             }
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
-            runtime.block_on(future)
+            runtime.block_on(work())
         };
         // The namespace is a property of the thread, so the thread ends with the work.
-        thread::scope(|scope| match scope.spawn(work).join() {
+        thread::scope(|scope| match scope.spawn(inside).join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
         })

@@ -1,7 +1,7 @@
 //! A cluster on this machine: up, down, and the way in.
 
 use crate::{
-    components, config,
+    cgroups, components, config,
     image::{self, Image},
     keeper::Keeper,
     layout::Layout,
@@ -12,6 +12,7 @@ use nix::fcntl::{Flock, FlockArg};
 use std::{
     fs::{self, File},
     io::Write,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -28,10 +29,14 @@ pub(crate) fn up(name: &str) -> Result<Local> {
     packages::ensure_installed()?;
     let bin = components::ensure_built(&layout)?;
     let _alone = lock(&layout)?;
-    let local = match living(&layout) {
-        Some(local) => local,
-        None => start(layout, &bin)?,
-    };
+    if let Some(local) = living(&layout) {
+        match ready::wait(&local) {
+            // It was just being killed.
+            Err(_) if !local.keeper.is_alive() => {}
+            outcome => return outcome.map(|()| local),
+        }
+    }
+    let local = start(layout, &bin)?;
     ready::wait(&local)?;
     Ok(local)
 }
@@ -53,7 +58,8 @@ pub(crate) fn running(name: &str) -> Result<Option<Local>> {
 pub(crate) fn down(name: &str) -> Result<()> {
     let layout = Layout::of_user(name)?;
     let _alone = lock(&layout)?;
-    clear(&layout)
+    clear(&layout)?;
+    Ok(fs::remove_file(layout.lock())?)
 }
 
 fn living(layout: &Layout) -> Option<Local> {
@@ -63,12 +69,20 @@ fn living(layout: &Layout) -> Option<Local> {
     })
 }
 
+/// One command at a time on one cluster. `down` removes the file, so a lock counts only if it is
+/// still that of the path.
 fn lock(layout: &Layout) -> Result<Flock<File>> {
     let path = layout.lock();
     fs::create_dir_all(path.parent().context("a lock has a folder")?)?;
-    Flock::lock(File::create(path)?, FlockArg::LockExclusive)
-        .map_err(|(_, error)| error)
-        .context("waiting for another command on this cluster")
+    loop {
+        let lock = Flock::lock(File::create(&path)?, FlockArg::LockExclusive)
+            .map_err(|(_, error)| error)
+            .context("waiting for another command on this cluster")?;
+        let held = lock.metadata()?.ino();
+        if fs::metadata(&path).is_ok_and(|current| current.ino() == held) {
+            return Ok(lock);
+        }
+    }
 }
 
 /// Ends and removes whatever is there, in whatever state it was left.
@@ -76,42 +90,13 @@ fn clear(layout: &Layout) -> Result<()> {
     while let Some(keeper) = Keeper::find(layout) {
         keeper.end()?;
     }
-    remove_cgroups(&layout.cgroup())?;
+    cgroups::remove(&layout.cgroup())?;
     match fs::remove_dir_all(layout.root()) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("removing {}", layout.root().display()))
         }
         _ => Ok(()),
     }
-}
-
-/// One hierarchy in version 2, one per controller in version 1.
-fn remove_cgroups(name: &str) -> Result<()> {
-    let root = Path::new("/sys/fs/cgroup");
-    let hierarchies = fs::read_dir(root)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    for cgroup in hierarchies
-        .chain([root.to_owned()])
-        .map(|hierarchy| hierarchy.join(name))
-    {
-        if cgroup.is_dir() {
-            remove_cgroup(&cgroup).with_context(|| format!("removing {}", cgroup.display()))?;
-        }
-    }
-    Ok(())
-}
-
-/// The kernel's own files in there go with the folder.
-fn remove_cgroup(path: &Path) -> std::io::Result<()> {
-    for child in fs::read_dir(path)?.flatten() {
-        if child.file_type()?.is_dir() {
-            remove_cgroup(&child.path())?;
-        }
-    }
-    fs::remove_dir(path)
 }
 
 // === impl Local ===

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use elasti_cluster::{Cluster, node};
+use elasti_cluster::{Cluster, Image, node};
 use std::{fs, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
 
 /// A real single-node Kubernetes on this machine, in namespaces of its own.
@@ -42,6 +42,15 @@ enum Command {
     Run {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<String>,
+    },
+    /// Make an image of a static binary, as an archive for `ctr images import` or `docker load`
+    Image {
+        /// Name and tag, such as elasti.local/echo:1
+        image: String,
+        /// A statically linked executable
+        binary: PathBuf,
+        /// Where to write the archive
+        archive: PathBuf,
     },
     /// Load an image archive, or make an image of a static binary and load that
     LoadImage {
@@ -97,6 +106,15 @@ fn run(cli: Cli) -> Result<()> {
             Some((program, args)) => exec(&find()?, program, args),
             None => bail!("no command given"),
         },
+        Command::Image {
+            image,
+            binary,
+            archive,
+        } => {
+            let out = fs::File::create(&archive)
+                .with_context(|| format!("creating {}", archive.display()))?;
+            Image::of_binary(&image, &binary)?.write(out)
+        }
         Command::LoadImage { image, file } => find()?.load_image(&image, &file),
         Command::Logs { component } => logs(&find()?, component.as_deref()),
     }

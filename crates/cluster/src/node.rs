@@ -1,7 +1,7 @@
 //! The first process inside a cluster's namespaces: it lays out mounts and addresses, starts the
 //! components, and starts again whichever ends. When it dies, the kernel ends everything below it.
 
-use crate::{config, layout::Layout, network};
+use crate::{cgroups, config, layout::Layout, network};
 use anyhow::{Context, Result, ensure};
 use nix::{
     errno::Errno,
@@ -22,6 +22,7 @@ const RESTART_DELAY: Duration = Duration::from_millis(300);
 
 pub fn run(root: &Path, bin: &Path) -> Result<()> {
     let layout = Layout::of_root(root)?;
+    cgroups::enter(&layout.cgroup())?;
     own_mounts(&layout)?;
     own_network()?;
     let components = config::components(&layout, bin);

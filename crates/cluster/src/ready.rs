@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) fn wait(local: &Local) -> Result<()> {
     let cluster = Cluster::local(local.clone());
-    cluster.run(async {
+    cluster.run(async || {
         let ready = async {
             let client = cluster.client().await?;
             until(local, || load_pause(local)).await?;

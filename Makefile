@@ -1,0 +1,68 @@
+# Everything that a developer or a user runs. Each target works from a clean clone.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test check deny e2e bench cluster-up cluster-down images crd
+
+export RUST_BACKTRACE ?= 0
+export ELASTI_CLUSTER ?= elasti
+
+CARGO := cargo --locked
+OUT := target/$(shell rustc --print host-tuple)
+CLUSTER := $(OUT)/debug/elasti-cluster
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasti/tools
+SAY := @printf '\n==> %s\n'
+
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: check deny e2e ## Everything: pure tests, lints, licences, and the tests on a real cluster
+
+check: ## Format, lints, docs and pure tests; needs no cluster
+	$(SAY) "Checking format, lints, docs and pure tests"
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --quiet --workspace --all-targets -- $(if $(CI),-D warnings)
+	RUSTDOCFLAGS="$(if $(CI),-D warnings)" $(CARGO) doc --quiet --workspace --no-deps
+	$(CARGO) test --quiet --workspace
+
+deny: $(TOOLS)/bin/cargo-deny ## Licences, sources and duplicates of what we depend on
+	$(SAY) "Checking licences, sources and duplicates"
+	$< --log-level error check licenses sources bans
+
+e2e: $(CLUSTER) ## The tests on a real cluster: a local one, or the one of KUBECONFIG
+	$(SAY) "Testing on $(if $(KUBECONFIG),the cluster of KUBECONFIG,a local cluster that is removed afterwards)"
+	@export ELASTI_CLUSTER=test; \
+	$(if $(KUBECONFIG),,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
+	$(CARGO) test --quiet --package elasti-e2e -- --ignored
+
+demo: $(CLUSTER) ## See it work on a local cluster, or the one of KUBECONFIG
+	@$(if $(KUBECONFIG),,$(CLUSTER) up;) hack/demo $(CLUSTER)
+
+bench: $(CLUSTER) ## Measure
+	@hack/bench $(CLUSTER)
+
+cluster-up: $(CLUSTER) ## Start the local cluster, or find it running
+	$(CLUSTER) up
+
+cluster-down: $(CLUSTER) ## End the local cluster and remove all that belongs to it
+	$(CLUSTER) down
+
+images: $(CLUSTER) ## Write the images to target/images
+	$(SAY) "Writing images"
+	$(CARGO) build --quiet --release --package elasti-e2e --bin elasti-echo
+	mkdir -p target/images
+	$(CLUSTER) image elasti.local/echo:demo $(OUT)/release/elasti-echo target/images/echo.tar
+	@ls -l target/images
+
+crd: ## Print the CRD anew after a change of the API
+	$(CARGO) run --quiet --package elasti-cli crd > config/crd/elastiservices.yaml
+
+.PHONY: $(CLUSTER)
+$(CLUSTER):
+	$(SAY) "Building elasti-cluster (two minutes the first time)"
+	$(CARGO) build --quiet --package elasti-cluster
+
+$(TOOLS)/bin/cargo-deny:
+	$(SAY) "Installing cargo-deny, once for this user (five minutes)"
+	cargo install --quiet --locked --version 0.20.2 --root $(TOOLS) cargo-deny

@@ -1,0 +1,224 @@
+//! Clusters come and go without a trace, however they go.
+
+use anyhow::{Context, Result, ensure};
+use elasti_cluster::Cluster;
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+#[test]
+#[ignore = "needs a local cluster: make e2e"]
+fn down_leaves_nothing_behind() -> Result<()> {
+    on_this_machine("traceless", |name| {
+        let before = Traces::now();
+        let cluster = Cluster::up(name)?;
+        ensure!(
+            cluster.processes().len() >= 9,
+            "{:?} is no node",
+            cluster.processes()
+        );
+        ensure!(
+            !Traces::now().cgroups.is_subset(&before.cgroups),
+            "the node has no cgroup to look for"
+        );
+        Cluster::down(name)?;
+        before.assert_nothing_new(name)
+    })
+}
+
+#[test]
+#[ignore = "needs a local cluster: make e2e"]
+fn up_works_after_everything_was_killed() -> Result<()> {
+    on_this_machine("killed", |name| {
+        let before = Traces::now();
+        let cluster = Cluster::up(name)?;
+        let ids = cluster
+            .processes()
+            .into_iter()
+            .map(|(id, _)| id.to_string());
+        let killed = Command::new("kill")
+            .arg("-9")
+            .args(ids)
+            .stderr(Stdio::null())
+            .status();
+        killed.context("running kill")?;
+        let again = Cluster::up(name)?;
+        again.run(async || {
+            let version = again.client().await?.apiserver_version().await?;
+            ensure!(version.major == "1", "{version:?}");
+            Ok(())
+        })?;
+        Cluster::down(name)?;
+        before.assert_nothing_new(name)
+    })
+}
+
+#[test]
+#[ignore = "needs a local cluster: make e2e"]
+fn down_cleans_up_after_a_killed_up() -> Result<()> {
+    on_this_machine("halfway", |name| {
+        let before = Traces::now();
+        let mut up = Command::new(binary()?)
+            .args(["--name", name, "up"])
+            .spawn()?;
+        while Cluster::running(name)?.is_none() {
+            ensure!(
+                up.try_wait()?.is_none(),
+                "up ended before it could be killed"
+            );
+        }
+        up.kill()?;
+        up.wait()?;
+        Cluster::down(name)?;
+        before.assert_nothing_new(name)
+    })
+}
+
+#[test]
+#[ignore = "needs a local cluster: make e2e"]
+fn clusters_live_side_by_side() -> Result<()> {
+    on_this_machine("beside", |name| {
+        let here = elasti_e2e::cluster()?;
+        let beside = Cluster::up(name)?;
+        for cluster in [here, &beside] {
+            cluster.run(async || {
+                let client = cluster.client().await?;
+                client
+                    .apiserver_version()
+                    .await
+                    .context("answers while the other runs")?;
+                Ok(())
+            })?;
+        }
+        Cluster::down(name)?;
+        here.run(async || {
+            let client = here.client().await?;
+            client
+                .apiserver_version()
+                .await
+                .context("answers after the other ended")?;
+            Ok(())
+        })
+    })
+}
+
+/// What a cluster could leave on its host.
+struct Traces {
+    processes: BTreeSet<String>,
+    mounts: BTreeSet<String>,
+    cgroups: BTreeSet<String>,
+    links: BTreeSet<String>,
+    rules: BTreeSet<String>,
+}
+
+// === impl Traces ===
+
+impl Traces {
+    fn now() -> Self {
+        Self {
+            processes: processes(),
+            mounts: lines(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()),
+            cgroups: cgroups(Path::new("/sys/fs/cgroup"), 2),
+            links: lines(&output("ip", &["-brief", "link"])),
+            rules: lines(&output("nft", &["list", "ruleset"])),
+        }
+    }
+
+    /// Tests run side by side, so only what carries the cluster's name or is of no cluster counts.
+    fn assert_nothing_new(&self, name: &str) -> Result<()> {
+        let now = Self::now();
+        for (kind, before, after) in [
+            ("processes", &self.processes, &now.processes),
+            ("mounts", &self.mounts, &now.mounts),
+            ("cgroups", &self.cgroups, &now.cgroups),
+        ] {
+            let left: Vec<_> = after
+                .difference(before)
+                .filter(|trace| trace.contains(name))
+                .collect();
+            ensure!(left.is_empty(), "{kind} left behind: {left:?}");
+        }
+        ensure!(
+            now.links == self.links,
+            "interfaces changed: {:?}",
+            now.links
+        );
+        ensure!(
+            now.rules == self.rules,
+            "packet rules changed: {:?}",
+            now.rules
+        );
+        let folder = cache().join("clusters").join(name);
+        ensure!(!folder.exists(), "{} is left", folder.display());
+        Ok(())
+    }
+}
+
+/// Command lines carry the cluster's folder, and those of pods their cgroup's name.
+fn processes() -> BTreeSet<String> {
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let id: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let line = fs::read(entry.path().join("cmdline")).ok()?;
+            let cgroup = fs::read_to_string(entry.path().join("cgroup")).ok()?;
+            (id != std::process::id())
+                .then(|| format!("{id} {} {cgroup}", String::from_utf8_lossy(&line)))
+        })
+        .collect()
+}
+
+fn cgroups(at: &Path, depth: u8) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+        if depth > 0 && entry.path().is_dir() {
+            found.insert(entry.path().display().to_string());
+            found.append(&mut cgroups(&entry.path(), depth - 1));
+        }
+    }
+    found
+}
+
+fn lines(text: &str) -> BTreeSet<String> {
+    text.lines().map(str::to_owned).collect()
+}
+
+fn output(program: &str, args: &[&str]) -> String {
+    Command::new(program)
+        .args(args)
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default()
+}
+
+fn cache() -> PathBuf {
+    let home = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    home.unwrap_or_else(|| Path::new(&env::var_os("HOME").unwrap_or_default()).join(".cache"))
+        .join("elasti")
+}
+
+fn binary() -> Result<PathBuf> {
+    let this = env::current_exe()?;
+    let folder = this
+        .ancestors()
+        .nth(2)
+        .context("tests lie two folders deep")?;
+    Ok(folder.join("elasti-cluster"))
+}
+
+/// Runs a test with a cluster name of its own, which is gone afterwards in any case.
+fn on_this_machine(purpose: &str, work: impl FnOnce(&str) -> Result<()>) -> Result<()> {
+    if env::var("KUBECONFIG").is_ok_and(|config| !config.is_empty()) {
+        println!("KUBECONFIG names the cluster, so no local one is tried");
+        return Ok(());
+    }
+    let name = format!("{purpose}-{}", std::process::id());
+    let outcome = work(&name);
+    Cluster::down(&name)?;
+    outcome
+}
