@@ -111,10 +111,6 @@ fn default_cooldown_period() -> i32 {
     900
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
 fn is_false(value: &bool) -> bool {
     !value
 }
