@@ -30,16 +30,17 @@ deny: $(TOOLS)/bin/cargo-deny ## Licences, sources and duplicates of what we dep
 	$(SAY) "Checking licences, sources and duplicates"
 	$< --log-level error check licenses sources bans
 
-e2e: $(CLUSTER) ## The tests on a real cluster: a local one, or the one of KUBECONFIG
+e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the one of KUBECONFIG
 	$(SAY) "Testing on $(if $(KUBECONFIG),the cluster of KUBECONFIG,a local cluster that is removed afterwards)"
-	@export ELASTI_CLUSTER=test; \
+	@export ELASTI_CLUSTER=make-e2e; \
 	$(if $(KUBECONFIG),,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
-	$(CARGO) test --quiet --package elasti-e2e -- --ignored
+	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
+	  $(if $(KUBECONFIG),--test api --test cluster --test lease --test operator) -- --ignored
 
 demo: $(CLUSTER) ## See it work on a local cluster, or the one of KUBECONFIG
 	@$(if $(KUBECONFIG),,$(CLUSTER) up;) hack/demo $(CLUSTER)
 
-bench: $(CLUSTER) ## Measure
+bench: $(CLUSTER) ## How long the local cluster takes to come and go
 	@hack/bench $(CLUSTER)
 
 cluster-up: $(CLUSTER) ## Start the local cluster, or find it running
@@ -49,7 +50,7 @@ cluster-down: $(CLUSTER) ## End the local cluster and remove all that belongs to
 	$(CLUSTER) down
 
 images: $(CLUSTER) ## Write the images to target/images
-	$(SAY) "Writing images"
+	$(SAY) "Building and writing images (six minutes the first time)"
 	$(CARGO) build --quiet --release --package elasti-e2e --bin elasti-echo
 	mkdir -p target/images
 	$(CLUSTER) image elasti.local/echo:demo $(OUT)/release/elasti-echo target/images/echo.tar
@@ -58,10 +59,19 @@ images: $(CLUSTER) ## Write the images to target/images
 crd: ## Print the CRD anew after a change of the API
 	$(CARGO) run --quiet --package elasti-cli crd > config/crd/elastiservices.yaml
 
+.PHONY: prometheus
+prometheus:
+	@for package in prometheus victoria-metrics; do \
+	  command -v $$package >/dev/null || { \
+	    echo "Installing $$package"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$package >/dev/null; \
+	  }; \
+	done
+
 .PHONY: $(CLUSTER)
 $(CLUSTER):
-	$(SAY) "Building elasti-cluster (two minutes the first time)"
-	$(CARGO) build --quiet --package elasti-cluster
+	$(if $(wildcard $(CLUSTER)),,$(SAY) "Building elasti-cluster, the first time (two minutes)")
+	@$(CARGO) build --quiet --package elasti-cluster --package elasti-operator
 
 $(TOOLS)/bin/cargo-deny:
 	$(SAY) "Installing cargo-deny, once for this user (five minutes)"

@@ -2,13 +2,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
-/// A positive duration in Go's notation, such as `1h30m`, that prints as it was written.
+/// A positive duration in Go's notation, such as `1h30m`, that prints as it was written. One that was
+/// stored before it was validated may be wrong, which shows when its value is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct GoDuration {
-    text: String,
-    value: Duration,
-}
+#[serde(transparent)]
+pub struct GoDuration(String);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a positive duration such as '30s', '5m' or '1h30m'")]
@@ -34,15 +32,12 @@ const UNITS: [(&str, u64); 8] = [
 // === impl GoDuration ===
 
 impl GoDuration {
-    pub fn get(&self) -> Duration {
-        self.value
+    pub fn get(&self) -> Result<Duration, InvalidDuration> {
+        parse(&self.0).ok_or_else(|| InvalidDuration(self.0.clone()))
     }
 
     pub(crate) fn from_hours(hours: u32) -> Self {
-        Self {
-            text: format!("{hours}h"),
-            value: Duration::from_secs(u64::from(hours) * 3_600),
-        }
+        Self(format!("{hours}h"))
     }
 }
 
@@ -50,13 +45,8 @@ impl FromStr for GoDuration {
     type Err = InvalidDuration;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text)
-            .filter(|value| !value.is_zero())
-            .map(|value| Self {
-                text: text.into(),
-                value,
-            })
-            .ok_or_else(|| InvalidDuration(text.into()))
+        let duration = Self(text.into());
+        duration.get().map(|_| duration)
     }
 }
 
@@ -94,23 +84,9 @@ fn scaled(number: &str, size: u64) -> Option<i64> {
     i64::try_from(nanos).ok()
 }
 
-impl TryFrom<String> for GoDuration {
-    type Error = InvalidDuration;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<GoDuration> for String {
-    fn from(duration: GoDuration) -> Self {
-        duration.text
-    }
-}
-
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.0)
     }
 }
 
@@ -155,7 +131,7 @@ mod tests {
             ("3ns", 3),
         ] {
             let duration: GoDuration = text.parse().unwrap();
-            assert_eq!(duration.get(), Duration::from_nanos(nanos), "{text}");
+            assert_eq!(duration.get(), Ok(Duration::from_nanos(nanos)), "{text}");
             assert_eq!(duration.to_string(), text, "printed as written");
         }
     }

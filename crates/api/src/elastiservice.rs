@@ -99,7 +99,9 @@ pub struct ElastiServiceSpec {
 
     /// Names of other ElastiServices in this namespace that are woken together with this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), inner(length(min = 1, max = 253)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 32), inner(length(max = 253)), extend("x-kubernetes-list-type" = "set"))]
+    #[x_kube(validation = Rule::new("self.all(name, name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))")
+        .message("must be names of ElastiServices in this namespace, such as 'my-service'"))]
     pub wake_with: Vec<String>,
 }
 

@@ -15,12 +15,12 @@ pub mod wire;
 
 pub use self::{
     autoscaler::{Autoscaler, AutoscalerKind},
-    duration::GoDuration,
+    duration::{GoDuration, InvalidDuration},
     elastiservice::{ElastiService, ElastiServiceSpec, FINALIZER},
     hold::Hold,
     period::EnabledPeriod,
     probe::ProbeRule,
     status::{ElastiServiceStatus, LastWake, Mode, Phase, RoutedPort},
     target::ScaleTargetRef,
-    trigger::{PrometheusTrigger, Threshold, Trigger},
+    trigger::{InvalidTrigger, PrometheusTrigger, Threshold, Trigger},
 };

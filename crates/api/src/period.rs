@@ -10,7 +10,7 @@ pub struct EnabledPeriod {
     #[serde(default = "default_schedule")]
     #[schemars(length(max = 256))]
     #[x_kube(validation = Rule::new(r"self.matches('^\\s*[^\\s@]\\S*(\\s+\\S+){4}\\s*$')")
-        .message("must be a cron line of five fields (minute, hour, day of month, month, day of week), such as '0 18 * * 1-5'"))]
+        .message("must be a cron line of five fields (minute, hour, day of month, month, day of week), such as '0 18 * * 1-5'; a time zone goes into timezone"))]
     pub schedule: String,
 
     /// How long the period lasts, such as `12h`.

@@ -4,9 +4,24 @@ use serde_json::{Value, json};
 use std::{borrow::Cow, collections::BTreeMap, str::FromStr};
 
 /// Something that says whether the target is idle.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", content = "metadata", rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Trigger {
+    Prometheus(PrometheusTrigger),
+    /// Stored before it was validated: it says nothing, and harms nothing else of its ElastiService.
+    Invalid(InvalidTrigger),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct InvalidTrigger {
+    /// What is wrong with it.
+    pub error: String,
+    written: Value,
+}
+
+/// A trigger as it is written when it is right.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "type", content = "metadata", rename_all = "lowercase")]
+enum Valid {
     Prometheus(PrometheusTrigger),
 }
 
@@ -39,6 +54,30 @@ pub struct Threshold(f64);
 pub struct InvalidThreshold(String);
 
 // === impl Trigger ===
+
+impl<'de> Deserialize<'de> for Trigger {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Value::deserialize(deserializer)?;
+        Ok(match Valid::deserialize(&written) {
+            Ok(Valid::Prometheus(prometheus)) => Self::Prometheus(prometheus),
+            Err(error) => Self::Invalid(InvalidTrigger {
+                error: error.to_string(),
+                written,
+            }),
+        })
+    }
+}
+
+impl Serialize for Trigger {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Prometheus(prometheus) => {
+                Valid::Prometheus(prometheus.clone()).serialize(serializer)
+            }
+            Self::Invalid(invalid) => invalid.written.serialize(serializer),
+        }
+    }
+}
 
 /// A tagged enum has no structural schema of its own, and `metadata` is free-form: declared keys
 /// are checked, others kept.
@@ -99,6 +138,10 @@ impl PrometheusTrigger {
                     "description": "Label matchers of the `up` series that tell whether Prometheus itself was healthy, without which nothing falls asleep. Left out: `container=\"prometheus\"`.",
                     "type": "string",
                     "maxLength": 4096,
+                },
+                "healthCheck": {
+                    "description": "Whether Prometheus's own health is asked for first. Left out: yes.",
+                    "type": "boolean",
                 },
                 "headers": {
                     "description": "HTTP headers of the query, such as `X-Scope-OrgID`.",
@@ -178,11 +221,9 @@ impl JsonSchema for Threshold {
 mod tests {
     use super::*;
 
-    fn trigger(threshold: Value) -> Result<Trigger, serde_json::Error> {
-        serde_json::from_value(json!({
-            "type": "prometheus",
-            "metadata": {"query": "vector(0)", "threshold": threshold, "note": "mine"},
-        }))
+    fn trigger(threshold: &Value) -> Trigger {
+        let metadata = json!({"query": "vector(0)", "threshold": threshold, "note": "mine"});
+        serde_json::from_value(json!({"type": "prometheus", "metadata": metadata})).unwrap()
     }
 
     #[test]
@@ -194,7 +235,9 @@ mod tests {
             (json!("1e2"), 100.0),
             (json!("-1"), -1.0),
         ] {
-            let Trigger::Prometheus(prometheus) = trigger(written).unwrap();
+            let Trigger::Prometheus(prometheus) = trigger(&written) else {
+                panic!("{written} is a threshold");
+            };
             assert_eq!(prometheus.threshold.get(), value);
         }
     }
@@ -209,7 +252,10 @@ mod tests {
             json!(true),
             json!([1]),
         ] {
-            let error = trigger(written.clone()).unwrap_err().to_string();
+            let Trigger::Invalid(invalid) = trigger(&written) else {
+                panic!("{written} is no threshold");
+            };
+            let error = &invalid.error;
             assert!(
                 error.contains("threshold") && error.contains("0.5"),
                 "{written}: {error}"
@@ -218,8 +264,21 @@ mod tests {
     }
 
     #[test]
+    fn an_invalid_trigger_is_kept_as_it_was_written() {
+        for written in [
+            json!({"type": "prometheus"}),
+            json!({"type": "prometheus", "metadata": {"query": "vector(0)"}}),
+            json!({"type": "somebody-elses", "metadata": {"a": 1}}),
+        ] {
+            let trigger: Trigger = serde_json::from_value(written.clone()).unwrap();
+            assert!(matches!(trigger, Trigger::Invalid(_)), "{written}");
+            assert_eq!(serde_json::to_value(trigger).unwrap(), written);
+        }
+    }
+
+    #[test]
     fn free_form_metadata_survives() {
-        let kept = serde_json::to_value(trigger(json!(0.5)).unwrap()).unwrap();
+        let kept = serde_json::to_value(trigger(&json!(0.5))).unwrap();
         assert_eq!(kept["metadata"]["note"], "mine");
         assert_eq!(
             kept["metadata"]["threshold"], "0.5",

@@ -12,6 +12,7 @@ pub const DIRECTORY_PATH: &str = "/crd-cache";
 /// A knock: requests wait for this service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncomingRequest {
+    #[serde(default)]
     pub count: u32,
     pub svc: String,
     pub namespace: String,

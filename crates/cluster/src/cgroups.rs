@@ -1,10 +1,13 @@
 //! Cgroups of a cluster: one below the root of every hierarchy, which the node's processes see as
 //! the root itself, so that whatever containerd makes is inside and can be found again.
 
+use crate::patience::patiently;
 use anyhow::{Context, Result};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 use std::{
     fs, io,
@@ -42,18 +45,26 @@ pub(crate) fn enter(name: &str) -> Result<()> {
 pub(crate) fn remove(name: &str) -> Result<()> {
     for hierarchy in hierarchies(&fs::read_to_string("/proc/self/mountinfo")?) {
         let cgroup = hierarchy.at.join(name);
-        if cgroup.is_dir() {
-            remove_tree(&cgroup).with_context(|| format!("removing {}", cgroup.display()))?;
-        }
+        patiently(|| remove_tree(&cgroup))
+            .with_context(|| format!("removing {}", cgroup.display()))?;
     }
     Ok(())
 }
 
-/// The kernel's own files in there go with the folder.
+/// The kernel's own files in there go with the folder, and a process that was left in it is ended.
 fn remove_tree(path: &Path) -> io::Result<()> {
-    for child in fs::read_dir(path)?.flatten() {
+    let Ok(children) = fs::read_dir(path) else {
+        return Ok(());
+    };
+    for child in children.flatten() {
         if child.file_type()?.is_dir() {
             remove_tree(&child.path())?;
+        }
+    }
+    for id in fs::read_to_string(path.join("cgroup.procs"))?.lines() {
+        // A process of another namespace shows as 0, which would mean ourselves.
+        if let Some(id) = id.parse().ok().filter(|id| *id > 0) {
+            let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
         }
     }
     fs::remove_dir(path)

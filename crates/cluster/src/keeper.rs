@@ -2,7 +2,7 @@
 //! with it; and when the node, process 1 of its namespace, dies, the kernel ends every process in
 //! there and drops mounts, interfaces and rules. So nothing can be left behind, however it ends.
 
-use crate::layout::Layout;
+use crate::{layout::Layout, packages, patience::patiently};
 use anyhow::{Context, Result, ensure};
 use nix::{
     errno::Errno,
@@ -16,6 +16,7 @@ use nix::{
 use std::{
     env, fs,
     fs::File,
+    io, iter,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -38,6 +39,7 @@ impl Keeper {
             .append(true)
             .open(layout.log("node"))?;
         let mut child = Command::new("unshare")
+            .env("PATH", packages::path())
             .args([
                 "--net",
                 "--mount",
@@ -99,6 +101,7 @@ impl Keeper {
     pub(crate) fn inside(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
+            .env("PATH", packages::path())
             .args(["--target", &self.pid.to_string(), "--net", "--mount", "--"])
             .arg(program);
         command
@@ -110,10 +113,11 @@ impl Keeper {
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(error) => return Err(error).context("ending the cluster"),
         }
-        while !self.reaped() || !self.processes().is_empty() {
-            tick();
-        }
-        Ok(())
+        patiently(|| match self.inside_processes().next() {
+            None if self.reaped() => Ok(()),
+            _ => Err(io::Error::other("its processes do not end")),
+        })
+        .context("ending the cluster")
     }
 
     /// A keeper started by this very process stays a zombie until it is waited for.
@@ -125,18 +129,31 @@ impl Keeper {
         }
     }
 
-    /// Processes of the node itself, not those of pods: id and name.
+    /// The keeper and the processes of the node, not those of pods: id and name.
     pub(crate) fn processes(&self) -> Vec<(i32, String)> {
-        processes()
-            .filter(|pid| {
-                fs::read_link(proc(*pid, "ns/pid")).is_ok_and(|link| link == self.namespace)
-            })
+        iter::once(self.pid)
+            .chain(self.inside_processes())
             .filter_map(|pid| {
                 let name = fs::read_to_string(proc(pid, "comm")).ok()?;
                 Some((pid.as_raw(), name.trim().to_owned()))
             })
             .collect()
     }
+
+    fn inside_processes(&self) -> impl Iterator<Item = Pid> {
+        processes().filter(|pid| {
+            fs::read_link(proc(*pid, "ns/pid")).is_ok_and(|link| link == self.namespace)
+                && !is_zombie(*pid)
+        })
+    }
+}
+
+/// Where nobody reaps, the dead stay listed for ever.
+fn is_zombie(pid: Pid) -> bool {
+    fs::read_to_string(proc(pid, "stat")).is_ok_and(|stat| {
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('Z'))
+    })
 }
 
 /// What tells one cluster's node from every other process.
@@ -172,12 +189,4 @@ fn program() -> Result<PathBuf> {
         .context(
             "elasti-cluster is not built beside this program: run `cargo build -p elasti-cluster`",
         )
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the kernel offers no event for the end of somebody else's process tree"
-)]
-fn tick() {
-    std::thread::sleep(std::time::Duration::from_millis(10));
 }

@@ -1,6 +1,7 @@
 use anyhow::{Context, Result, bail, ensure};
+use sha2::{Digest, Sha256};
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -23,12 +24,16 @@ impl Layout {
         );
         let home = env::var_os("XDG_CACHE_HOME")
             .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
             .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
             .context(
                 "neither XDG_CACHE_HOME nor HOME is set: there is no place for the cluster's files",
             )?;
+        let cache = home.join("elasti");
+        fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
         Ok(Self {
-            cache: home.join("elasti"),
+            // Mounts cover paths, and a link would lead around them.
+            cache: cache.canonicalize()?,
             name: name.into(),
         })
     }
@@ -92,8 +97,13 @@ impl Layout {
         self.logs().join(format!("{component}.log"))
     }
 
-    /// Cgroup of all pods, below the root of every hierarchy.
+    /// Cgroup of the whole node, below the root of every hierarchy. Clusters of the same name in
+    /// other caches have others.
     pub(crate) fn cgroup(&self) -> String {
-        format!("elasti-cluster-{}", self.name)
+        let digest = Sha256::digest(self.root().as_os_str().as_encoded_bytes());
+        format!(
+            "elasti-cluster-{}-{:02x}{:02x}{:02x}",
+            self.name, digest[0], digest[1], digest[2]
+        )
     }
 }

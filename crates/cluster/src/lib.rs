@@ -11,6 +11,7 @@ mod local;
 mod network;
 pub mod node;
 mod packages;
+mod patience;
 mod pki;
 mod progress;
 mod ready;
@@ -123,14 +124,19 @@ impl Cluster {
     }
 
     /// Loads an image archive, or a static binary as an image of that name.
-    pub fn load_image(&self, name: &str, file: &Path) -> Result<()> {
+    pub fn load_image(&self, file: &Path, name: Option<&str>) -> Result<()> {
         match &self.0 {
-            Kind::Local(local) => local.load_image(name, file),
+            Kind::Local(local) => local.load_image(file, name),
             Kind::Existing { .. } => bail!(
                 "only a cluster that runs here can be given an image: load {} with your cluster's own tool (kind load image-archive, k3s ctr images import) or push it to a registry it pulls from",
                 file.display()
             ),
         }
+    }
+
+    /// Whether it runs on this machine, as one of ours.
+    pub fn is_local(&self) -> bool {
+        matches!(self.0, Kind::Local(_))
     }
 
     /// Name and host process id of each component that runs.

@@ -7,12 +7,12 @@ use crate::{
     layout::Layout,
     network, packages, pki, ready,
 };
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::Write,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -36,6 +36,7 @@ pub(crate) fn up(name: &str) -> Result<Local> {
             outcome => return outcome.map(|()| local),
         }
     }
+    eprintln!("Starting cluster '{name}'");
     let local = start(layout, &bin)?;
     ready::wait(&local)?;
     Ok(local)
@@ -44,6 +45,7 @@ pub(crate) fn up(name: &str) -> Result<Local> {
 fn start(layout: Layout, bin: &Path) -> Result<Local> {
     clear(&layout)?;
     fs::create_dir_all(layout.root())?;
+    fs::set_permissions(layout.root(), Permissions::from_mode(0o700))?;
     pki::write(&layout)?;
     config::write(&layout, &packages::cni_plugins()?)?;
     let keeper = Keeper::start(&layout, bin)?;
@@ -114,13 +116,20 @@ impl Local {
         components::place(&self.layout).join("kubectl")
     }
 
-    /// Makes an image of a static binary, or takes an archive as it is, and loads it.
-    pub(crate) fn load_image(&self, name: &str, file: &Path) -> Result<()> {
+    /// Makes an image of a static binary, or takes an archive, which names its images itself.
+    pub(crate) fn load_image(&self, file: &Path, name: Option<&str>) -> Result<()> {
         let bytes = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
-        if image::is_elf(&bytes) {
-            self.import(&Image::of_binary(name, file)?)
-        } else {
-            self.import_archive(&bytes)
+        match (image::is_elf(&bytes), name) {
+            (true, Some(name)) => self.import(&Image::of_binary(name, file)?),
+            (true, None) => bail!(
+                "{} is a binary: give its image a name, such as elasti.local/app:1",
+                file.display()
+            ),
+            (false, None) => self.import_archive(&bytes),
+            (false, Some(name)) => bail!(
+                "{} is no binary, and an archive names its images itself: leave out {name}",
+                file.display()
+            ),
         }
     }
 
@@ -163,7 +172,9 @@ impl Local {
     pub(crate) fn command(&self, program: &Path) -> Result<Command> {
         self.keeper.enter_network()?;
         let mut command = Command::new(program);
-        command.env("KUBECONFIG", self.layout.kubeconfig());
+        command
+            .env("KUBECONFIG", self.layout.kubeconfig())
+            .env("KUBECACHEDIR", self.layout.root().join("kubectl"));
         Ok(command)
     }
 

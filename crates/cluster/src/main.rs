@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use elasti_cluster::{Cluster, Image, node};
-use std::{fs, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
+use std::{fs, io::Write, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
 
 /// A real single-node Kubernetes on this machine, in namespaces of its own.
 ///
@@ -54,10 +54,10 @@ enum Command {
     },
     /// Load an image archive, or make an image of a static binary and load that
     LoadImage {
-        /// Name and tag, such as elasti.local/echo:1
-        image: String,
         /// An archive (OCI or docker save), or a statically linked executable
         file: PathBuf,
+        /// Name and tag of a binary's image, such as elasti.local/echo:1
+        image: Option<String>,
     },
     /// Print the log of a component, or the names of all
     Logs { component: Option<String> },
@@ -87,17 +87,20 @@ fn run(cli: Cli) -> Result<()> {
         context,
         command,
     } = cli;
-    let existing = context
-        .as_deref()
-        .map(|context| Cluster::existing(Some(context)));
-    let find = || match existing.clone() {
-        Some(cluster) => Ok(cluster),
+    let find = || match &context {
+        Some(context) => Ok(Cluster::existing(Some(context))),
         None => Cluster::running(&name)?.with_context(|| {
-            format!("cluster '{name}' does not run: start it with `elasti-cluster up`")
+            format!(
+                "cluster '{name}' does not run: start it with `{} --name {name} up`",
+                program()
+            )
         }),
     };
     match command {
         Command::Node { root, bin } => node::run(&root, &bin),
+        Command::Up | Command::Down if context.is_some() => {
+            bail!("up and down are for clusters on this machine: leave out --context")
+        }
         Command::Up => up(&name),
         Command::Down => Cluster::down(&name),
         Command::Status => status(&find()?, &name),
@@ -110,23 +113,34 @@ fn run(cli: Cli) -> Result<()> {
             image,
             binary,
             archive,
-        } => {
-            let out = fs::File::create(&archive)
-                .with_context(|| format!("creating {}", archive.display()))?;
-            Image::of_binary(&image, &binary)?.write(out)
-        }
-        Command::LoadImage { image, file } => find()?.load_image(&image, &file),
+        } => Image::of_binary(&image, &binary)?.save(&archive),
+        Command::LoadImage { file, image } => find()?.load_image(&file, image.as_deref()),
         Command::Logs { component } => logs(&find()?, component.as_deref()),
     }
 }
 
+/// As it was called, so that what is printed can be pasted.
+fn program() -> String {
+    std::env::args()
+        .next()
+        .unwrap_or_else(|| "elasti-cluster".into())
+}
+
 fn up(name: &str) -> Result<()> {
     let cluster = Cluster::up(name)?;
-    println!(
-        "{} is ready; try: elasti-cluster --name {name} kubectl get nodes",
-        cluster.describe()
-    );
-    Ok(())
+    print(&format!(
+        "{} is ready\n  try:    {program} --name {name} kubectl get nodes\n  remove: {program} --name {name} down\n",
+        cluster.describe(),
+        program = program(),
+    ))
+}
+
+/// Whoever stops reading has read enough.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 fn exec(cluster: &Cluster, program: &str, args: &[String]) -> Result<()> {
@@ -135,43 +149,46 @@ fn exec(cluster: &Cluster, program: &str, args: &[String]) -> Result<()> {
 }
 
 fn status(cluster: &Cluster, name: &str) -> Result<()> {
-    println!("{name}: {}", cluster.describe());
-    for (label, path) in [
-        ("kubeconfig", cluster.kubeconfig()),
-        ("logs", cluster.logs()),
-    ] {
-        if let Some(path) = path {
-            println!("{label}: {}", path.display());
-        }
+    let version = cluster.run(async || {
+        let client = cluster.client().await?;
+        client
+            .apiserver_version()
+            .await
+            .context("the API server does not answer")
+    })?;
+    let mut text = format!(
+        "{}, API server {}\n",
+        cluster.describe(),
+        version.git_version
+    );
+    if let (Some(kubeconfig), Some(logs)) = (cluster.kubeconfig(), cluster.logs()) {
+        text += &format!("cluster:    {name}\nlogs:       {}\n", logs.display());
+        text += &format!(
+            "kubeconfig: {} (for `{} run`: the cluster has a network of its own)\n",
+            kubeconfig.display(),
+            program()
+        );
     }
     for (id, process) in cluster.processes() {
-        println!("{id:>8} {process}");
+        text += &format!("{id:>10}  {process}\n");
     }
-    Ok(())
+    print(&text)
 }
 
 fn logs(cluster: &Cluster, component: Option<&str>) -> Result<()> {
     let dir = cluster
         .logs()
         .context("only a cluster that runs here has logs here: use kubectl logs")?;
-    let Some(component) = component else {
-        for entry in fs::read_dir(&dir)?.flatten() {
-            println!(
-                "{}",
-                entry
-                    .path()
-                    .with_extension("")
-                    .file_name()
-                    .unwrap_or_default()
-                    .display()
-            );
+    let mut names: Vec<String> = fs::read_dir(&dir)?
+        .flatten()
+        .filter_map(|entry| Some(entry.path().file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    names.sort();
+    match component {
+        None => print(&(names.join("\n") + "\n")),
+        Some(name) if names.iter().any(|known| known == name) => {
+            print(&fs::read_to_string(dir.join(format!("{name}.log")))?)
         }
-        return Ok(());
-    };
-    let path = dir.join(format!("{component}.log"));
-    let mut log = fs::File::open(&path).with_context(|| {
-        format!("no log of '{component}': `elasti-cluster logs` names those there are")
-    })?;
-    std::io::copy(&mut log, &mut std::io::stdout())?;
-    Ok(())
+        Some(name) => bail!("no log of '{name}': there are {}", names.join(", ")),
+    }
 }

@@ -12,18 +12,21 @@ use nix::{
 use std::{
     collections::HashMap,
     fs::{self, File},
-    path::Path,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
     time::Duration,
 };
 
+const NONE: Option<&str> = None;
 const RESTART_DELAY: Duration = Duration::from_millis(300);
 
 pub fn run(root: &Path, bin: &Path) -> Result<()> {
     let layout = Layout::of_root(root)?;
     cgroups::enter(&layout.cgroup())?;
     own_mounts(&layout)?;
+    keep_kernel_settings(&layout)?;
     own_network()?;
     let components = config::components(&layout, bin);
     let mut running = HashMap::new();
@@ -38,6 +41,7 @@ pub fn run(root: &Path, bin: &Path) -> Result<()> {
         };
         // Anything else is an orphan of containerd's that only needed to be reaped.
         if let Some(index) = running.remove(&ended) {
+            eprintln!("{} ended, starting it again", components[index].name);
             pause();
             running.insert(start(&layout, &components[index])?, index);
         }
@@ -70,22 +74,44 @@ fn start(layout: &Layout, component: &config::Component) -> Result<Pid> {
 /// Fresh `/run`, `/var/log` and `/var/lib`, so that no component leaves a trace on the host. Should
 /// the cache itself lie below one of them, it stays visible.
 fn own_mounts(layout: &Layout) -> Result<()> {
-    let none: Option<&str> = None;
-    let kept = Path::new("/tmp/.elasti-cluster");
     let cache = layout.cache();
-    fs::create_dir_all(kept)?;
-    mount(Some(cache), kept, none, MsFlags::MS_BIND, none).context("keeping the cache visible")?;
+    let behind = File::open(cache)?;
+    let behind = PathBuf::from(format!("/proc/self/fd/{}", behind.as_raw_fd()));
     for path in ["/run", "/var/log", "/var/lib"] {
-        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), none)
+        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), NONE)
             .with_context(|| format!("mounting a tmpfs on {path}"))?;
         if cache.starts_with(path) {
-            fs::create_dir_all(cache)?;
-            mount(Some(kept), cache, none, MsFlags::MS_BIND, none)?;
+            bind(&behind, cache).context("keeping the cache visible")?;
         }
     }
-    nix::mount::umount(kept)?;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SHARED, none)
+    bind(&layout.data("kubelet"), Path::new(config::KUBELET_ROOT))?;
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SHARED, NONE)
         .context("sharing mounts with pods")
+}
+
+/// Kubelet sets what it does not find set, and these belong to the whole machine.
+fn keep_kernel_settings(layout: &Layout) -> Result<()> {
+    for (key, value) in [
+        ("vm/overcommit_memory", "1"),
+        ("vm/panic_on_oom", "0"),
+        ("kernel/panic", "10"),
+        ("kernel/panic_on_oops", "1"),
+        ("kernel/keys/root_maxkeys", "1000000"),
+        ("kernel/keys/root_maxbytes", "25000000"),
+    ] {
+        let seen = layout.config().join(key.replace('/', "."));
+        fs::write(&seen, value)?;
+        let setting = format!("/proc/sys/{key}");
+        mount(Some(&seen), setting.as_str(), NONE, MsFlags::MS_BIND, NONE)
+            .with_context(|| format!("covering {setting}"))?;
+    }
+    Ok(())
+}
+
+fn bind(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    mount(Some(from), to, NONE, MsFlags::MS_BIND, NONE)
+        .with_context(|| format!("mounting {} on {}", from.display(), to.display()))
 }
 
 fn own_network() -> Result<()> {
@@ -107,6 +133,10 @@ fn own_network() -> Result<()> {
             .status()
             .context("running ip")?;
         ensure!(status.success(), "ip {line}: {status}");
+    }
+    if !Path::new("/proc/sys/net/bridge").exists() {
+        // Built in or loaded on most machines; what the next lines say if not is clear enough.
+        let _ = Command::new("modprobe").arg("br_netfilter").status();
     }
     for (key, value) in [
         ("ipv4/ip_forward", "1"),

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::Uid;
 use std::{
     env,
+    ffi::OsString,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -21,21 +22,30 @@ const PROGRAMS: [(&str, &str); 8] = [
 const CNI_PACKAGE: &str = "containernetworking-plugins";
 const CNI_PLACES: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
+/// Where Debian keeps what only root uses; not on everybody's PATH.
+const ROOT_PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
 /// One line for a machine that cannot hold a cluster, with the way out.
 pub(crate) fn check_machine() -> Result<()> {
     ensure!(
         Uid::effective().is_root(),
         "a local cluster needs root: run as root, or set KUBECONFIG to use an existing cluster"
     );
-    let namespaces = Command::new("unshare")
+    let Some(unshare) = find("unshare") else {
+        return Ok(());
+    };
+    let namespaces = Command::new(unshare)
         .args([
             "--net",
             "--mount",
             "--pid",
             "--fork",
             "--mount-proc",
-            "true",
+            "--",
+            "/proc/self/exe",
+            "--version",
         ])
+        .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
     ensure!(
@@ -43,6 +53,16 @@ pub(crate) fn check_machine() -> Result<()> {
         "this machine lets nobody make network, mount and process namespaces: set KUBECONFIG to use an existing cluster"
     );
     Ok(())
+}
+
+/// The PATH of the node's processes.
+pub(crate) fn path() -> OsString {
+    let given = env::var_os("PATH").unwrap_or_default();
+    let places = ROOT_PLACES
+        .iter()
+        .chain(&["/usr/bin", "/bin"])
+        .map(PathBuf::from);
+    env::join_paths(env::split_paths(&given).chain(places)).unwrap_or(given)
 }
 
 /// Installs what is missing.
@@ -72,6 +92,24 @@ pub(crate) fn ensure_installed() -> Result<()> {
     apt(&install).with_context(|| format!("installing {list}"))
 }
 
+/// pip, for what Debian has only in versions that are too old.
+pub(crate) fn ensure_pip() -> Result<()> {
+    let there = Command::new("python3")
+        .args(["-m", "pip", "--version"])
+        .output();
+    if there.is_ok_and(|output| output.status.success()) || find("apt-get").is_none() {
+        return Ok(());
+    }
+    apt(&["update", "-qq"])?;
+    apt(&[
+        "install",
+        "-y",
+        "-qq",
+        "--no-install-recommends",
+        "python3-pip",
+    ])
+}
+
 /// Where the CNI plugins are; distributions differ.
 pub(crate) fn cni_plugins() -> Result<PathBuf> {
     CNI_PLACES
@@ -83,7 +121,7 @@ pub(crate) fn cni_plugins() -> Result<PathBuf> {
 }
 
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?)
+    env::split_paths(&path())
         .map(|dir| dir.join(program))
         .find(|path| path.is_file())
 }

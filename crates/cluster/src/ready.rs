@@ -3,7 +3,7 @@
 use crate::{
     Cluster, components, config::PAUSE_IMAGE, image::Image, local::Local, network, pki::NODE_NAME,
 };
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use http::Request;
 use k8s_openapi::api::{
     core::v1::{Node, Service, ServiceAccount},
@@ -19,6 +19,8 @@ use std::{fs, future::Future, time::Duration};
 use tokio::{net::TcpStream, time};
 
 const PATIENCE: Duration = Duration::from_secs(120);
+const COREDNS_READY: u16 = 8181;
+const KUBE_PROXY_HEALTH: u16 = 10256;
 const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) fn wait(local: &Local) -> Result<()> {
@@ -31,10 +33,8 @@ pub(crate) fn wait(local: &Local) -> Result<()> {
             publish_dns(&client).await?;
             node_is_ready(&client).await?;
             pods_can_start(&client).await?;
-            until(local, async || {
-                Ok(TcpStream::connect((network::NODE, 8181)).await.map(drop)?)
-            })
-            .await
+            until(local, || answers(COREDNS_READY)).await?;
+            until(local, || answers(KUBE_PROXY_HEALTH)).await
         };
         match time::timeout(PATIENCE, ready).await {
             Ok(outcome) => outcome,
@@ -51,14 +51,21 @@ async fn until<F: Future<Output = Result<()>>>(
     local: &Local,
     mut attempt: impl FnMut() -> F,
 ) -> Result<()> {
-    while let Err(error) = attempt().await {
+    while attempt().await.is_err() {
         if !local.keeper().is_alive() {
             let log = fs::read_to_string(local.layout().log("node")).unwrap_or_default();
-            return Err(anyhow!("the node ended: {}", log.trim()).context(error));
+            bail!(
+                "the node ended: {}; if this machine cannot hold a cluster, set KUBECONFIG to use an existing one",
+                log.trim()
+            );
         }
         time::sleep(TICK).await;
     }
     Ok(())
+}
+
+async fn answers(port: u16) -> Result<()> {
+    Ok(TcpStream::connect((network::NODE, port)).await.map(drop)?)
 }
 
 /// Before this it answers, but cannot give out addresses of services yet.

@@ -3,22 +3,29 @@
 
 mod fetch;
 mod namespace;
+mod running;
 
-pub use self::{fetch::fetch, namespace::Namespace};
+pub use self::{
+    fetch::fetch,
+    namespace::Namespace,
+    running::{Running, built},
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use elasti_cluster::Cluster;
+use futures::FutureExt;
 use kube::Client;
 use std::{
     env,
     io::Write,
+    panic::AssertUnwindSafe,
     path::Path,
     process::{Output, Stdio},
     sync::OnceLock,
     thread,
 };
 
-pub const ECHO_IMAGE: &str = "elasti.local/echo:test";
+const ECHO_IMAGE: &str = "elasti.local/echo:test";
 
 /// Where a test runs: a namespace of its own on the cluster.
 pub struct Place {
@@ -40,7 +47,7 @@ pub fn cluster() -> Result<&'static Cluster> {
 }
 
 fn local_name() -> String {
-    env::var("ELASTI_CLUSTER").unwrap_or_else(|_| "test".into())
+    env::var("ELASTI_CLUSTER").unwrap_or_else(|_| "elasti".into())
 }
 
 /// Runs one test in a namespace named after it. When it fails, what is in there is printed.
@@ -54,7 +61,9 @@ pub fn test(work: impl AsyncFnOnce(&Place) -> Result<()> + Send) -> Result<()> {
             namespace: Namespace::create(&client, &name).await?,
             client,
         };
-        let outcome = work(&place).await;
+        // A failed assertion must not skip what follows.
+        let outcome = AssertUnwindSafe(work(&place)).catch_unwind().await;
+        let outcome = outcome.unwrap_or_else(|_| Err(anyhow!("an assertion failed")));
         if outcome.is_err() {
             place.dump();
         }
@@ -88,9 +97,16 @@ impl Place {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Loads the application that tests deploy.
-    pub fn load_echo(&self, binary: &Path) -> Result<()> {
-        self.cluster.load_image(ECHO_IMAGE, binary)
+    /// The image of the application that tests deploy: made of the binary and loaded, or, on a
+    /// cluster that is not ours, the one that its user has put there.
+    pub fn echo_image(&self, binary: &Path) -> Result<String> {
+        if self.cluster.is_local() {
+            self.cluster.load_image(binary, Some(ECHO_IMAGE))?;
+            return Ok(ECHO_IMAGE.into());
+        }
+        env::var("ELASTI_ECHO_IMAGE").context(
+            "set ELASTI_ECHO_IMAGE to the name under which the cluster of KUBECONFIG knows the image of `make images`",
+        )
     }
 
     /// `kubectl apply` of manifests into this namespace.

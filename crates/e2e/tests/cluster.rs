@@ -1,7 +1,7 @@
 //! The local cluster itself: a Kubernetes on which pods, services, names and kubectl work.
 
 use anyhow::{Context, Result, ensure};
-use elasti_e2e::{ECHO_IMAGE, Place, fetch};
+use elasti_e2e::{Place, fetch};
 use std::{
     io::{BufRead, BufReader},
     path::Path,
@@ -90,7 +90,7 @@ fn services_have_both_address_families() -> Result<()> {
 }
 
 fn deploy_echo(place: &Place) -> Result<()> {
-    place.load_echo(Path::new(env!("CARGO_BIN_EXE_elasti-echo")))?;
+    let image = place.echo_image(Path::new(env!("CARGO_BIN_EXE_elasti-echo")))?;
     place.apply(&format!(
         r#"
 apiVersion: apps/v1
@@ -103,8 +103,8 @@ spec:
     spec:
       containers:
       - name: echo
-        image: {ECHO_IMAGE}
-        imagePullPolicy: Never
+        image: {image}
+        imagePullPolicy: IfNotPresent
         readinessProbe: {{httpGet: {{path: /, port: 8080}}, periodSeconds: 1}}
 ---
 apiVersion: v1

@@ -5,6 +5,7 @@ use elasti_cluster::Cluster;
 use std::{
     collections::BTreeSet,
     env, fs,
+    panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -61,7 +62,7 @@ fn up_works_after_everything_was_killed() -> Result<()> {
 fn down_cleans_up_after_a_killed_up() -> Result<()> {
     on_this_machine("halfway", |name| {
         let before = Traces::now();
-        let mut up = Command::new(binary()?)
+        let mut up = Command::new(elasti_e2e::built("elasti-cluster")?)
             .args(["--name", name, "up"])
             .spawn()?;
         while Cluster::running(name)?.is_none() {
@@ -105,8 +106,28 @@ fn clusters_live_side_by_side() -> Result<()> {
     })
 }
 
+/// Settings and folders of the host that components like to change.
+const SETTINGS: [&str; 4] = [
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/sys/vm/panic_on_oom",
+    "/proc/sys/kernel/panic",
+    "/proc/sys/kernel/panic_on_oops",
+];
+const FOLDERS: [&str; 7] = [
+    "/etc/cni/net.d",
+    "/opt/cni",
+    "/opt/containerd",
+    "/usr/libexec/kubernetes",
+    "/var/lib/cni",
+    "/var/lib/kubelet",
+    "/var/log/pods",
+];
+
 /// What a cluster could leave on its host.
 struct Traces {
+    kernel: BTreeSet<String>,
+    folders: BTreeSet<String>,
+    namespaces: BTreeSet<String>,
     processes: BTreeSet<String>,
     mounts: BTreeSet<String>,
     cgroups: BTreeSet<String>,
@@ -119,6 +140,20 @@ struct Traces {
 impl Traces {
     fn now() -> Self {
         Self {
+            kernel: SETTINGS
+                .iter()
+                .filter_map(|path| {
+                    fs::read_to_string(path)
+                        .ok()
+                        .map(|value| format!("{path} {value}"))
+                })
+                .collect(),
+            folders: FOLDERS
+                .iter()
+                .filter(|path| Path::new(path).exists())
+                .map(ToString::to_string)
+                .collect(),
+            namespaces: lines(&output("ip", &["netns", "list"])),
             processes: processes(),
             mounts: lines(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()),
             cgroups: cgroups(Path::new("/sys/fs/cgroup"), 2),
@@ -142,6 +177,21 @@ impl Traces {
             ensure!(left.is_empty(), "{kind} left behind: {left:?}");
         }
         ensure!(
+            now.kernel == self.kernel,
+            "kernel settings changed: {:?}",
+            now.kernel
+        );
+        ensure!(
+            now.folders.is_subset(&self.folders),
+            "folders left behind: {:?}",
+            now.folders
+        );
+        ensure!(
+            now.namespaces == self.namespaces,
+            "namespaces left behind: {:?}",
+            now.namespaces
+        );
+        ensure!(
             now.links == self.links,
             "interfaces changed: {:?}",
             now.links
@@ -157,7 +207,8 @@ impl Traces {
     }
 }
 
-/// Command lines carry the cluster's folder, and those of pods their cgroup's name.
+/// Command lines carry the cluster's folder, and those of pods their cgroup's name. The dead, who only
+/// wait to be reaped by somebody else, do not count.
 fn processes() -> BTreeSet<String> {
     fs::read_dir("/proc")
         .into_iter()
@@ -167,6 +218,8 @@ fn processes() -> BTreeSet<String> {
             let id: u32 = entry.file_name().to_str()?.parse().ok()?;
             let line = fs::read(entry.path().join("cmdline")).ok()?;
             let cgroup = fs::read_to_string(entry.path().join("cgroup")).ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            (!stat.contains(") Z ")).then_some(())?;
             (id != std::process::id())
                 .then(|| format!("{id} {} {cgroup}", String::from_utf8_lossy(&line)))
         })
@@ -202,23 +255,16 @@ fn cache() -> PathBuf {
         .join("elasti")
 }
 
-fn binary() -> Result<PathBuf> {
-    let this = env::current_exe()?;
-    let folder = this
-        .ancestors()
-        .nth(2)
-        .context("tests lie two folders deep")?;
-    Ok(folder.join("elasti-cluster"))
-}
-
 /// Runs a test with a cluster name of its own, which is gone afterwards in any case.
 fn on_this_machine(purpose: &str, work: impl FnOnce(&str) -> Result<()>) -> Result<()> {
     if env::var("KUBECONFIG").is_ok_and(|config| !config.is_empty()) {
         println!("KUBECONFIG names the cluster, so no local one is tried");
         return Ok(());
     }
-    let name = format!("{purpose}-{}", std::process::id());
-    let outcome = work(&name);
+    // The same name each time: a run that was killed is cleaned up by the next.
+    let name = format!("lifecycle-{purpose}");
     Cluster::down(&name)?;
-    outcome
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| work(&name)));
+    Cluster::down(&name)?;
+    outcome.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }

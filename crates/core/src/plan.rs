@@ -1,0 +1,244 @@
+//! What to do with one ElastiService, given what is known of it now. The order of the steps is the
+//! product: at no instant may the public service be without somebody who answers or holds.
+
+mod asleep;
+mod awake;
+mod leaving;
+#[cfg(test)]
+mod tests;
+
+use crate::verdict::Opinion;
+use elasti_api::{Mode, Phase};
+use jiff::{SignedDuration, Timestamp};
+
+/// All that is known of one ElastiService and the objects around it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    pub created: Timestamp,
+    /// When its deletion was asked for.
+    pub deleting_since: Option<Timestamp>,
+    pub finalizer: bool,
+    pub paused: bool,
+    pub dry_run: bool,
+    pub min_replicas: i32,
+    pub cooldown: SignedDuration,
+    /// An older ElastiService that names the same service or target.
+    pub rival: Option<String>,
+    pub service: Service,
+    pub private_service: Copy,
+    pub target: Target,
+    /// Ready endpoints of the public service that are not ours.
+    pub ready_endpoints: usize,
+    pub slices: Slices,
+    pub resolvers: Resolvers,
+    pub autoscaler: Autoscaler,
+    pub opinion: Opinion,
+    /// Whether the enabled period lets the target sleep now.
+    pub may_sleep: bool,
+    /// When the target was last scaled up or seen in use.
+    pub last_active: Option<Timestamp>,
+    /// Since when the target is seen at zero.
+    pub asleep_since: Option<Timestamp>,
+    /// When a resolver last told of requests for it.
+    pub last_knock: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    Usable,
+    Missing,
+    /// No selector, or of a type that has no endpoints.
+    Unusable(&'static str),
+}
+
+/// An object of ours that follows another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copy {
+    Absent,
+    Stale,
+    Current,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Found {
+        replicas: i32,
+    },
+    Missing,
+    /// Its kind cannot be watched, for the reason given.
+    Unknown(String),
+}
+
+/// The resolver slices of the public service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slices {
+    Absent,
+    /// Published, but not with the resolvers and ports of now.
+    Stale {
+        since: Timestamp,
+    },
+    Current {
+        since: Timestamp,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolvers {
+    Ready,
+    /// Nobody can hold traffic.
+    GoneSince(Timestamp),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Autoscaler {
+    /// None is named, or it needs no pause.
+    None,
+    Missing,
+    Running,
+    Paused,
+}
+
+/// How long the world is given to follow.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a published slice to reach every data plane.
+    pub settle: SignedDuration,
+    /// For resolvers to come back before what sleeps is woken.
+    pub resolvers: SignedDuration,
+    /// For a target to get ready before a deleted ElastiService lets go of its traffic.
+    pub leave: SignedDuration,
+}
+
+/// What to do, in this order, and how things stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    pub phase: Option<Phase>,
+    pub mode: Option<Mode>,
+    /// When to look again though nothing has changed.
+    pub look_again: Option<Timestamp>,
+    /// Why the target is not put to sleep although it is idle, or was stepped back from.
+    pub note: Option<Note>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    AddFinalizer,
+    ApplyPrivateService,
+    PublishSlices,
+    ResumeAutoscaler,
+    ScaleUp {
+        replicas: i32,
+    },
+    PauseAutoscaler,
+    ScaleToZero,
+    /// Counts as use: the next attempt to sleep waits for the cooldown.
+    StepBack,
+    RemoveSlices,
+    RemovePrivateService,
+    RemoveFinalizer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    Conflict,
+    CoolingDown,
+    DryRunWouldSleep,
+    DryRunWouldWake,
+    NoResolver,
+    OutsidePeriod,
+    Paused,
+    TrafficWhileFallingAsleep,
+}
+
+pub fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    if let Some(since) = observed.deleting_since {
+        return leaving::plan(observed, since, now, patience);
+    }
+    if observed.rival.is_some() {
+        return Plan::noting(Note::Conflict);
+    }
+    if observed.service != Service::Usable {
+        return leaving::without_service(observed);
+    }
+    let mut plan = match observed.target {
+        Target::Missing | Target::Unknown(_) => Plan::idle(),
+        Target::Found { replicas: 0 } => asleep::plan(observed, now, patience),
+        Target::Found { .. } if observed.ready_endpoints == 0 => asleep::waking(observed),
+        Target::Found { .. } => awake::plan(observed, now, patience),
+    };
+    let mut first = Vec::new();
+    if !observed.finalizer {
+        first.push(Step::AddFinalizer);
+    }
+    if observed.private_service != Copy::Current {
+        first.push(Step::ApplyPrivateService);
+    }
+    first.append(&mut plan.steps);
+    plan.steps = first;
+    plan
+}
+
+// === impl Observed ===
+
+impl Observed {
+    /// The end of the time in which the target has to stay up.
+    fn rested_at(&self) -> Timestamp {
+        let since = self
+            .last_active
+            .map_or(self.created, |active| active.max(self.created));
+        later(since, self.cooldown)
+    }
+
+    fn knocked_since(&self, moment: Timestamp) -> bool {
+        self.last_knock.is_some_and(|knock| knock >= moment)
+    }
+}
+
+// === impl Slices ===
+
+impl Slices {
+    fn published_since(self) -> Option<Timestamp> {
+        match self {
+            Self::Absent => None,
+            Self::Stale { since } | Self::Current { since } => Some(since),
+        }
+    }
+}
+
+// === impl Patience ===
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            settle: SignedDuration::from_secs(3),
+            resolvers: SignedDuration::from_secs(10),
+            leave: SignedDuration::from_secs(30),
+        }
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn idle() -> Self {
+        Self {
+            steps: Vec::new(),
+            phase: None,
+            mode: None,
+            look_again: None,
+            note: None,
+        }
+    }
+
+    fn noting(note: Note) -> Self {
+        Self {
+            note: Some(note),
+            ..Self::idle()
+        }
+    }
+}
+
+fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
+    moment.checked_add(by).unwrap_or(Timestamp::MAX)
+}

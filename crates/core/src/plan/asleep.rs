@@ -1,0 +1,76 @@
+//! A target at zero, or on its way up: its traffic goes to the resolvers.
+
+use super::{Autoscaler, Note, Observed, Patience, Plan, Resolvers, Slices, Step, later};
+use crate::verdict::Verdict;
+use elasti_api::{Mode, Phase};
+use jiff::Timestamp;
+
+pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    let mut plan = held(observed, Phase::Asleep);
+    match reason_to_wake(observed, now, patience) {
+        Wake::Now if observed.dry_run => plan.note = Some(Note::DryRunWouldWake),
+        Wake::Now => {
+            plan.phase = Some(Phase::Waking);
+            if observed.autoscaler == Autoscaler::Paused {
+                plan.steps.push(Step::ResumeAutoscaler);
+            }
+            plan.steps.push(Step::ScaleUp {
+                replicas: observed.min_replicas,
+            });
+        }
+        Wake::At(moment) => plan.look_again = Some(moment),
+        Wake::Never => {}
+    }
+    if observed.resolvers != Resolvers::Ready {
+        plan.note = Some(Note::NoResolver);
+    }
+    plan
+}
+
+/// Scaled up, by us or by somebody else, and not ready yet.
+pub(super) fn waking(observed: &Observed) -> Plan {
+    let mut plan = held(observed, Phase::Waking);
+    if observed.autoscaler == Autoscaler::Paused {
+        plan.steps.push(Step::ResumeAutoscaler);
+    }
+    plan
+}
+
+fn held(observed: &Observed, phase: Phase) -> Plan {
+    let publish = observed.resolvers == Resolvers::Ready
+        && !matches!(observed.slices, Slices::Current { .. });
+    let proxied = publish || observed.slices != Slices::Absent;
+    Plan {
+        steps: if publish {
+            vec![Step::PublishSlices]
+        } else {
+            Vec::new()
+        },
+        phase: Some(phase),
+        mode: Some(if proxied { Mode::Proxy } else { Mode::Serve }),
+        ..Plan::idle()
+    }
+}
+
+enum Wake {
+    Now,
+    At(Timestamp),
+    Never,
+}
+
+fn reason_to_wake(observed: &Observed, now: Timestamp, patience: Patience) -> Wake {
+    if observed.knocked_since(observed.asleep_since.unwrap_or(observed.created)) {
+        return Wake::Now;
+    }
+    if observed.paused {
+        return Wake::Never;
+    }
+    if !observed.may_sleep || observed.opinion.verdict == Verdict::Active {
+        return Wake::Now;
+    }
+    match observed.resolvers {
+        Resolvers::GoneSince(moment) if now >= later(moment, patience.resolvers) => Wake::Now,
+        Resolvers::GoneSince(moment) => Wake::At(later(moment, patience.resolvers)),
+        Resolvers::Ready => Wake::Never,
+    }
+}

@@ -1,0 +1,86 @@
+//! A target with ready endpoints: it serves, or it falls asleep.
+
+use super::{Autoscaler, Note, Observed, Patience, Plan, Resolvers, Slices, Step, later};
+use crate::verdict::Verdict;
+use elasti_api::{Mode, Phase};
+use jiff::Timestamp;
+
+pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    match reluctance(observed, now) {
+        None => fall_asleep(observed, now, patience),
+        Some((note, look_again)) => Plan {
+            note,
+            look_again,
+            ..serve(observed)
+        },
+    }
+}
+
+/// Why the target stays up, if it does, and when that ends by itself.
+fn reluctance(observed: &Observed, now: Timestamp) -> Option<(Option<Note>, Option<Timestamp>)> {
+    let rested = observed.rested_at();
+    if observed.opinion.verdict != Verdict::Idle {
+        Some((None, None))
+    } else if observed.paused {
+        Some((Some(Note::Paused), None))
+    } else if !observed.may_sleep {
+        Some((Some(Note::OutsidePeriod), None))
+    } else if observed.resolvers != Resolvers::Ready {
+        Some((Some(Note::NoResolver), None))
+    } else if now < rested {
+        Some((Some(Note::CoolingDown), Some(rested)))
+    } else if observed.dry_run {
+        Some((Some(Note::DryRunWouldSleep), None))
+    } else {
+        None
+    }
+}
+
+/// Publish, wait until every data plane can know, look again, and only then scale.
+fn fall_asleep(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    let mut plan = Plan {
+        phase: Some(Phase::FallingAsleep),
+        mode: Some(Mode::Proxy),
+        ..Plan::idle()
+    };
+    let Slices::Current { since } = observed.slices else {
+        plan.steps.push(Step::PublishSlices);
+        plan.look_again = Some(later(now, patience.settle));
+        return plan;
+    };
+    if observed.knocked_since(since) {
+        return Plan {
+            steps: vec![Step::StepBack, Step::RemoveSlices],
+            phase: Some(Phase::Awake),
+            mode: Some(Mode::Serve),
+            note: Some(Note::TrafficWhileFallingAsleep),
+            ..Plan::idle()
+        };
+    }
+    let settled = later(since, patience.settle);
+    if now < settled {
+        plan.look_again = Some(settled);
+        return plan;
+    }
+    if observed.autoscaler == Autoscaler::Running {
+        plan.steps.push(Step::PauseAutoscaler);
+    }
+    plan.steps.push(Step::ScaleToZero);
+    plan
+}
+
+fn serve(observed: &Observed) -> Plan {
+    let mut steps = Vec::new();
+    if observed.autoscaler == Autoscaler::Paused {
+        steps.push(Step::ResumeAutoscaler);
+    }
+    if observed.slices.published_since().is_some() {
+        steps.push(Step::RemoveSlices);
+    }
+    Plan {
+        steps,
+        phase: Some(Phase::Awake),
+        mode: Some(Mode::Serve),
+        ..Plan::idle()
+    }
+}

@@ -1,0 +1,377 @@
+use super::*;
+use proptest::prelude::*;
+
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+}
+
+/// Awake and idle for long, with everything in place.
+fn idle_service() -> Observed {
+    Observed {
+        created: at(0),
+        deleting_since: None,
+        finalizer: true,
+        paused: false,
+        dry_run: false,
+        min_replicas: 2,
+        cooldown: MINUTE,
+        rival: None,
+        service: Service::Usable,
+        private_service: Copy::Current,
+        target: Target::Found { replicas: 1 },
+        ready_endpoints: 1,
+        slices: Slices::Absent,
+        resolvers: Resolvers::Ready,
+        autoscaler: Autoscaler::None,
+        opinion: Opinion::idle("BelowThreshold", "0 is below 1"),
+        may_sleep: true,
+        last_active: None,
+        asleep_since: None,
+        last_knock: None,
+    }
+}
+
+fn sleeping_service() -> Observed {
+    Observed {
+        target: Target::Found { replicas: 0 },
+        ready_endpoints: 0,
+        slices: Slices::Current { since: at(90) },
+        asleep_since: Some(at(100)),
+        ..idle_service()
+    }
+}
+
+fn planned(observed: &Observed, now: i64) -> Plan {
+    plan(observed, at(now), Patience::default())
+}
+
+#[test]
+fn an_idle_target_falls_asleep_in_order() {
+    let mut observed = Observed {
+        autoscaler: Autoscaler::Running,
+        ..idle_service()
+    };
+    let first = planned(&observed, 100);
+    assert_eq!(first.steps, [Step::PublishSlices], "the slice comes first");
+    assert_eq!(first.phase, Some(Phase::FallingAsleep));
+    assert_eq!(first.look_again, Some(at(103)));
+
+    observed.slices = Slices::Current { since: at(100) };
+    assert_eq!(
+        planned(&observed, 101).steps,
+        [],
+        "every data plane gets the time to know"
+    );
+    assert_eq!(
+        planned(&observed, 103).steps,
+        [Step::PauseAutoscaler, Step::ScaleToZero],
+        "the autoscaler rests before the target does"
+    );
+}
+
+#[test]
+fn traffic_at_the_last_look_means_stepping_back() {
+    let observed = Observed {
+        slices: Slices::Current { since: at(100) },
+        last_knock: Some(at(102)),
+        ..idle_service()
+    };
+    let plan = planned(&observed, 103);
+    assert_eq!(plan.steps, [Step::StepBack, Step::RemoveSlices]);
+    assert_eq!(plan.note, Some(Note::TrafficWhileFallingAsleep));
+}
+
+#[test]
+fn a_knock_wakes_what_sleeps() {
+    let observed = Observed {
+        last_knock: Some(at(200)),
+        autoscaler: Autoscaler::Paused,
+        ..sleeping_service()
+    };
+    let plan = planned(&observed, 200);
+    assert_eq!(
+        plan.steps,
+        [Step::ResumeAutoscaler, Step::ScaleUp { replicas: 2 }]
+    );
+    assert_eq!(
+        (plan.phase, plan.mode),
+        (Some(Phase::Waking), Some(Mode::Proxy))
+    );
+}
+
+#[test]
+fn a_knock_from_before_it_slept_is_no_reason_to_wake() {
+    let observed = Observed {
+        last_knock: Some(at(50)),
+        ..sleeping_service()
+    };
+    assert_eq!(planned(&observed, 200).steps, []);
+}
+
+#[test]
+fn a_target_that_somebody_else_scaled_to_zero_is_proxied_at_once() {
+    let observed = Observed {
+        slices: Slices::Absent,
+        ..sleeping_service()
+    };
+    let plan = planned(&observed, 101);
+    assert_eq!(plan.steps, [Step::PublishSlices]);
+    assert_eq!(
+        (plan.phase, plan.mode),
+        (Some(Phase::Asleep), Some(Mode::Proxy))
+    );
+}
+
+#[test]
+fn a_starting_target_stays_proxied_until_it_is_ready() {
+    let mut observed = Observed {
+        target: Target::Found { replicas: 2 },
+        opinion: Opinion::active("AboveThreshold", "5 is not below 1"),
+        ..sleeping_service()
+    };
+    let waking = planned(&observed, 200);
+    assert_eq!(
+        (waking.phase, waking.mode, waking.steps),
+        (Some(Phase::Waking), Some(Mode::Proxy), vec![])
+    );
+    observed.ready_endpoints = 1;
+    let awake = planned(&observed, 201);
+    assert_eq!(
+        awake.steps,
+        [Step::RemoveSlices],
+        "the resolver leaves the path"
+    );
+    assert_eq!(
+        (awake.phase, awake.mode),
+        (Some(Phase::Awake), Some(Mode::Serve))
+    );
+}
+
+#[test]
+fn nothing_falls_asleep_without_its_conditions() {
+    let idle = idle_service();
+    for (why, observed, note) in [
+        (
+            "cooldown",
+            Observed {
+                last_active: Some(at(90)),
+                ..idle.clone()
+            },
+            Some(Note::CoolingDown),
+        ),
+        (
+            "youth",
+            Observed {
+                created: at(90),
+                ..idle.clone()
+            },
+            Some(Note::CoolingDown),
+        ),
+        (
+            "pause",
+            Observed {
+                paused: true,
+                ..idle.clone()
+            },
+            Some(Note::Paused),
+        ),
+        (
+            "dry run",
+            Observed {
+                dry_run: true,
+                ..idle.clone()
+            },
+            Some(Note::DryRunWouldSleep),
+        ),
+        (
+            "period",
+            Observed {
+                may_sleep: false,
+                ..idle.clone()
+            },
+            Some(Note::OutsidePeriod),
+        ),
+        (
+            "no resolver",
+            Observed {
+                resolvers: Resolvers::GoneSince(at(99)),
+                ..idle.clone()
+            },
+            Some(Note::NoResolver),
+        ),
+        (
+            "unknown",
+            Observed {
+                opinion: Opinion::unknown("QueryFailed", "timed out"),
+                ..idle.clone()
+            },
+            None,
+        ),
+    ] {
+        let plan = planned(&observed, 100);
+        assert_eq!(plan.steps, [], "{why}");
+        assert_eq!(plan.note, note, "{why}");
+        assert_eq!(plan.mode, Some(Mode::Serve), "{why}");
+    }
+}
+
+#[test]
+fn what_sleeps_is_woken_when_nobody_can_hold_its_traffic() {
+    let observed = Observed {
+        resolvers: Resolvers::GoneSince(at(200)),
+        ..sleeping_service()
+    };
+    let early = planned(&observed, 201);
+    assert_eq!(
+        (early.steps, early.look_again),
+        (vec![], Some(at(210))),
+        "resolvers may only be restarting"
+    );
+    assert_eq!(
+        planned(&observed, 210).steps,
+        [Step::ScaleUp { replicas: 2 }]
+    );
+}
+
+#[test]
+fn deletion_holds_traffic_until_the_target_is_back() {
+    let mut observed = Observed {
+        deleting_since: Some(at(200)),
+        autoscaler: Autoscaler::Paused,
+        ..sleeping_service()
+    };
+    assert_eq!(
+        planned(&observed, 200).steps,
+        [Step::ResumeAutoscaler, Step::ScaleUp { replicas: 2 }]
+    );
+    observed.target = Target::Found { replicas: 2 };
+    observed.autoscaler = Autoscaler::Running;
+    assert_eq!(planned(&observed, 201).steps, [], "its pod is starting");
+    let rest = [
+        Step::RemoveSlices,
+        Step::RemovePrivateService,
+        Step::RemoveFinalizer,
+    ];
+    assert_eq!(planned(&observed, 230).steps, rest, "but not for ever");
+    observed.ready_endpoints = 1;
+    assert_eq!(planned(&observed, 202).steps, rest);
+}
+
+#[test]
+fn deletion_does_not_wait_for_what_is_gone() {
+    let observed = Observed {
+        deleting_since: Some(at(200)),
+        target: Target::Missing,
+        service: Service::Missing,
+        autoscaler: Autoscaler::Missing,
+        ..sleeping_service()
+    };
+    assert_eq!(
+        planned(&observed, 200).steps,
+        [
+            Step::RemoveSlices,
+            Step::RemovePrivateService,
+            Step::RemoveFinalizer
+        ]
+    );
+}
+
+#[test]
+fn the_younger_of_two_rivals_touches_nothing() {
+    let observed = Observed {
+        rival: Some("older".into()),
+        finalizer: false,
+        ..sleeping_service()
+    };
+    let plan = planned(&observed, 200);
+    assert_eq!((plan.steps, plan.note), (vec![], Some(Note::Conflict)));
+}
+
+fn anything() -> impl Strategy<Value = Observed> {
+    let flags = (
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+    );
+    let world = (0..3i32, 0..3usize, 0..4u8, any::<bool>(), 0..4u8);
+    let verdict = prop_oneof![
+        Just(Opinion::idle("I", "")),
+        Just(Opinion::active("A", "")),
+        Just(Opinion::unknown("U", "")),
+    ];
+    (flags, world, verdict, proptest::option::of(0..300i64)).prop_map(
+        |(flags, world, opinion, knock)| {
+            let (deleting, paused, dry_run, may_sleep, finalizer) = flags;
+            let (replicas, ready, slices, resolvers, autoscaler) = world;
+            Observed {
+                deleting_since: deleting.then(|| at(100)),
+                paused,
+                dry_run,
+                may_sleep,
+                finalizer,
+                target: Target::Found { replicas },
+                ready_endpoints: if replicas == 0 { 0 } else { ready },
+                slices: match slices {
+                    0 => Slices::Absent,
+                    1 => Slices::Stale { since: at(100) },
+                    _ => Slices::Current { since: at(100) },
+                },
+                resolvers: if resolvers {
+                    Resolvers::Ready
+                } else {
+                    Resolvers::GoneSince(at(150))
+                },
+                autoscaler: [
+                    Autoscaler::None,
+                    Autoscaler::Missing,
+                    Autoscaler::Running,
+                    Autoscaler::Paused,
+                ][usize::from(autoscaler)],
+                opinion,
+                last_knock: knock.map(at),
+                ..idle_service()
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_scaled_to_zero_unless_somebody_holds_its_traffic(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        if plan.steps.contains(&Step::ScaleToZero) {
+            prop_assert!(matches!(observed.slices, Slices::Current { .. }), "slices were current before");
+            prop_assert_eq!(observed.resolvers, Resolvers::Ready);
+            prop_assert_eq!(observed.opinion.verdict, crate::verdict::Verdict::Idle);
+            prop_assert!(!observed.paused && !observed.dry_run && observed.may_sleep);
+        }
+    }
+
+    #[test]
+    fn slices_are_removed_only_when_the_target_answers_or_is_let_go(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        if plan.steps.contains(&Step::RemoveSlices) {
+            prop_assert!(observed.ready_endpoints > 0 || observed.deleting_since.is_some());
+        }
+    }
+
+    #[test]
+    fn a_dry_run_never_scales(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        if observed.dry_run && observed.deleting_since.is_none() {
+            let scales = |step: &Step| matches!(step, Step::ScaleToZero | Step::ScaleUp { .. });
+            prop_assert!(!plan.steps.iter().any(scales));
+        }
+    }
+
+    #[test]
+    fn the_target_never_goes_up_and_down_at_once(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        let up = plan.steps.iter().any(|step| matches!(step, Step::ScaleUp { .. }));
+        prop_assert!(!(up && plan.steps.contains(&Step::ScaleToZero)));
+    }
+}

@@ -1,0 +1,125 @@
+//! Writing what was decided. Nothing is decided here.
+
+mod autoscaler;
+mod children;
+mod scale;
+mod status;
+
+pub(crate) use self::{autoscaler::scaled_objects, scale::Scaled, status::write as write_status};
+
+use crate::{desired::Desired, facts::ServiceFacts};
+use elasti_api::{ElastiService, FINALIZER};
+use elasti_core::plan::Step;
+use elasti_runtime::watch::Key;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+pub(crate) const FIELD_MANAGER: &str = "elasti-operator";
+
+/// What the steps of one plan write about.
+pub(crate) struct Subject<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) object: &'a ElastiService,
+    pub(crate) desired: &'a Desired,
+    pub(crate) public_service: Option<&'a ServiceFacts>,
+}
+
+/// What a step did, where somebody should hear of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    Quietly,
+    Scaled(Scaled),
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Error(#[from] kube::Error);
+
+pub(crate) async fn step(
+    client: &Client,
+    subject: &Subject<'_>,
+    step: &Step,
+) -> Result<Done, Error> {
+    match step {
+        Step::AddFinalizer => finalizer(client, subject, true).await?,
+        Step::RemoveFinalizer => finalizer(client, subject, false).await?,
+        Step::ApplyPrivateService => children::apply_private_service(client, subject).await?,
+        Step::RemovePrivateService => children::remove_private_service(client, subject).await?,
+        Step::PublishSlices => children::publish_slices(client, subject).await?,
+        Step::RemoveSlices => children::remove_slices(client, subject).await?,
+        Step::PauseAutoscaler => {
+            autoscaler::set_paused(client, subject.key, subject.object, true).await?
+        }
+        Step::ResumeAutoscaler => {
+            autoscaler::set_paused(client, subject.key, subject.object, false).await?
+        }
+        Step::ScaleUp { replicas } => {
+            return scale::up(client, subject.key, subject.object, *replicas).await;
+        }
+        Step::ScaleToZero => return scale::to_zero(client, subject.key, subject.object).await,
+        Step::StepBack => {}
+    }
+    Ok(Done::Quietly)
+}
+
+/// The wake path: no more than it takes, in this order.
+pub(crate) async fn wake(
+    client: &Client,
+    key: &Key,
+    object: &ElastiService,
+) -> Result<Done, Error> {
+    autoscaler::set_paused(client, key, object, false).await?;
+    scale::up(client, key, object, object.spec.min_target_replicas).await
+}
+
+/// Other finalizers stay; a conflict means that somebody wrote in between, and is tried again.
+async fn finalizer(client: &Client, subject: &Subject<'_>, wanted: bool) -> Result<(), Error> {
+    let mut finalizers = subject.object.finalizers().to_vec();
+    finalizers.retain(|finalizer| finalizer != FINALIZER);
+    if wanted {
+        finalizers.push(FINALIZER.into());
+    }
+    let patch = json!({"metadata": {
+        "finalizers": finalizers,
+        "resourceVersion": subject.object.resource_version(),
+    }});
+    let api: Api<ElastiService> = Api::namespaced(client.clone(), &subject.key.namespace);
+    let written = api
+        .patch(
+            &subject.key.name,
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await;
+    gone_is_fine(written.map(drop))
+}
+
+/// What is not there needs no removal, and a namespace that ends takes nothing new.
+fn gone_is_fine(outcome: Result<(), kube::Error>) -> Result<(), Error> {
+    match outcome {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        outcome => Ok(outcome?),
+    }
+}
+
+// === impl Error ===
+
+impl Error {
+    /// For labels and logs: few, whatever the API server says.
+    pub(crate) fn category(&self) -> &'static str {
+        match &self.0 {
+            kube::Error::Api(status) => match status.code {
+                403 => "forbidden",
+                404 => "not_found",
+                409 => "conflict",
+                422 => "invalid",
+                500.. => "server",
+                _ => "refused",
+            },
+            _ => "unreachable",
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What decisions need of the objects around an ElastiService, and no more.
+
+use elasti_api::ElastiService;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        core::v1::{Service, ServicePort},
+        discovery::v1::{EndpointPort, EndpointSlice},
+    },
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::Value;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// An ElastiService, or why it cannot be understood.
+#[derive(Clone, Debug)]
+pub(crate) enum Declared {
+    Understood(Arc<ElastiService>),
+    Malformed(Malformed),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Malformed {
+    pub(crate) error: Arc<str>,
+    /// Whether its status says so already.
+    pub(crate) reported: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServiceFacts {
+    pub(crate) kind: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) selector: BTreeMap<String, String>,
+    pub(crate) ports: Vec<ServicePort>,
+    pub(crate) families: Vec<String>,
+    pub(crate) family_policy: Option<String>,
+    pub(crate) publish_not_ready: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SliceFacts {
+    pub(crate) service: Arc<str>,
+    /// One of ours, which points at resolvers.
+    pub(crate) ours: bool,
+    pub(crate) family: String,
+    pub(crate) ready: Vec<String>,
+    pub(crate) ports: Vec<(Option<String>, Option<i32>)>,
+    pub(crate) created: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TargetFacts {
+    pub(crate) replicas: i32,
+}
+
+/// A KEDA ScaledObject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScaledObjectFacts {
+    pub(crate) paused: bool,
+}
+
+pub(crate) const MANAGED_BY: &str = "elasti-operator";
+pub(crate) const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+pub(crate) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+/// Where users' tools keep a second copy of the whole object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+// === impl Declared ===
+
+impl From<DynamicObject> for Declared {
+    fn from(mut object: DynamicObject) -> Self {
+        object.metadata.managed_fields = None;
+        if let Some(annotations) = &mut object.metadata.annotations {
+            annotations.remove(LAST_APPLIED);
+        }
+        match object.clone().try_parse::<ElastiService>() {
+            Ok(understood) => Self::Understood(Arc::new(understood)),
+            Err(error) => Self::Malformed(Malformed::new(&object, &error.to_string())),
+        }
+    }
+}
+
+// === impl Malformed ===
+
+impl Malformed {
+    fn new(object: &DynamicObject, error: &str) -> Self {
+        let conditions = object
+            .data
+            .pointer("/status/conditions")
+            .and_then(Value::as_array);
+        Self {
+            error: error.into(),
+            reported: conditions
+                .into_iter()
+                .flatten()
+                .any(|condition| condition["message"] == error),
+        }
+    }
+}
+
+// === impl ServiceFacts ===
+
+impl From<Service> for ServiceFacts {
+    fn from(mut service: Service) -> Self {
+        service.annotations_mut().remove(LAST_APPLIED);
+        let spec = service.spec.unwrap_or_default();
+        Self {
+            kind: spec.type_.unwrap_or_else(|| "ClusterIP".into()),
+            labels: service.metadata.labels.unwrap_or_default(),
+            annotations: service.metadata.annotations.unwrap_or_default(),
+            selector: spec.selector.unwrap_or_default(),
+            ports: spec
+                .ports
+                .unwrap_or_default()
+                .into_iter()
+                .map(without_node_port)
+                .collect(),
+            families: spec.ip_families.unwrap_or_default(),
+            family_policy: spec.ip_family_policy,
+            publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
+        }
+    }
+}
+
+/// As the API server writes it out: a target port that is left out is the port itself.
+fn without_node_port(port: ServicePort) -> ServicePort {
+    ServicePort {
+        node_port: None,
+        target_port: Some(port.target_port.unwrap_or(IntOrString::Int(port.port))),
+        protocol: Some(port.protocol.unwrap_or_else(|| "TCP".into())),
+        ..port
+    }
+}
+
+// === impl SliceFacts ===
+
+impl From<EndpointSlice> for SliceFacts {
+    fn from(slice: EndpointSlice) -> Self {
+        let label = |name: &str| slice.labels().get(name).map(String::as_str);
+        let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
+        Self {
+            service: label(SERVICE_NAME_LABEL).unwrap_or_default().into(),
+            ours: label(MANAGED_BY_LABEL) == Some(MANAGED_BY),
+            created: slice
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0),
+            family: slice.address_type,
+            ready: slice
+                .endpoints
+                .into_iter()
+                .filter(|endpoint| is_ready(endpoint.conditions.as_ref().and_then(|c| c.ready)))
+                .flat_map(|endpoint| endpoint.addresses)
+                .collect(),
+            ports: slice
+                .ports
+                .unwrap_or_default()
+                .into_iter()
+                .map(|port: EndpointPort| (port.name, port.port))
+                .collect(),
+        }
+    }
+}
+
+// === impl ScaledObjectFacts ===
+
+impl From<DynamicObject> for ScaledObjectFacts {
+    fn from(object: DynamicObject) -> Self {
+        let annotation = |name: &str| object.annotations().get(name).map(String::as_str);
+        Self {
+            paused: annotation("autoscaling.keda.sh/paused") == Some("true")
+                || annotation("autoscaling.keda.sh/paused-replicas").is_some(),
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! All that the operator knows, fed by watches, knocks and triggers. Every change says which
+//! ElastiServices it touches; nothing else causes work.
+
+mod targets;
+
+use crate::facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts, TargetFacts};
+use elasti_api::{AutoscalerKind, ElastiService, ScaleTargetRef, names};
+use elasti_core::verdict::Opinion;
+use elasti_runtime::watch::{Change, Health, Key};
+use jiff::Timestamp;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+/// A kind of targets, as ElastiServices name it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    resolver_service: Key,
+    declared: HashMap<Key, Declared>,
+    /// Users of a service, public or private, and of a ScaledObject.
+    by_service: HashMap<Key, BTreeSet<Key>>,
+    by_scaled_object: HashMap<Key, BTreeSet<Key>>,
+    by_target: HashMap<(Kind, Key), BTreeSet<Key>>,
+    services: HashMap<Key, ServiceFacts>,
+    slices: HashMap<Key, SliceFacts>,
+    slices_of: HashMap<Key, BTreeSet<Key>>,
+    targets: HashMap<Kind, KindOfTargets>,
+    scaled_objects: HashMap<Key, ScaledObjectFacts>,
+    no_resolver_since: Option<Timestamp>,
+    memories: HashMap<Key, Memory>,
+}
+
+#[derive(Debug)]
+struct KindOfTargets {
+    health: Health,
+    found: HashMap<Key, TargetFacts>,
+}
+
+/// What no object says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) last_knock: Option<Timestamp>,
+    pub(crate) last_active: Option<Timestamp>,
+    pub(crate) asleep_since: Option<Timestamp>,
+    pub(crate) opinion: Option<Opinion>,
+    pub(crate) may_sleep: Option<bool>,
+}
+
+pub(crate) type Touched = BTreeSet<Key>;
+
+// === impl Kind ===
+
+impl From<&ScaleTargetRef> for Kind {
+    fn from(target: &ScaleTargetRef) -> Self {
+        Self {
+            api_version: target.api_version.clone(),
+            kind: target.kind().into(),
+        }
+    }
+}
+
+// === impl Index ===
+
+impl Index {
+    pub(crate) fn new(resolver_service: Key, now: Timestamp) -> Self {
+        Self {
+            resolver_service,
+            declared: HashMap::new(),
+            by_service: HashMap::new(),
+            by_scaled_object: HashMap::new(),
+            by_target: HashMap::new(),
+            services: HashMap::new(),
+            slices: HashMap::new(),
+            slices_of: HashMap::new(),
+            targets: HashMap::new(),
+            scaled_objects: HashMap::new(),
+            no_resolver_since: Some(now),
+            memories: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn declared(&self, key: &Key) -> Option<&Declared> {
+        self.declared.get(key)
+    }
+
+    pub(crate) fn understood(&self) -> impl Iterator<Item = (&Key, &Arc<ElastiService>)> {
+        self.declared
+            .iter()
+            .filter_map(|(key, declared)| match declared {
+                Declared::Understood(object) => Some((key, object)),
+                Declared::Malformed(_) => None,
+            })
+    }
+
+    pub(crate) fn service(&self, key: &Key) -> Option<&ServiceFacts> {
+        self.services.get(key)
+    }
+
+    pub(crate) fn slices_of(&self, service: &Key) -> impl Iterator<Item = (&Key, &SliceFacts)> {
+        let keys = self.slices_of.get(service).into_iter().flatten();
+        keys.filter_map(|key| self.slices.get_key_value(key))
+    }
+
+    pub(crate) fn uses_keda(&self) -> bool {
+        !self.by_scaled_object.is_empty()
+    }
+
+    pub(crate) fn scaled_object(&self, key: &Key) -> Option<ScaledObjectFacts> {
+        self.scaled_objects.get(key).copied()
+    }
+
+    pub(crate) fn memory(&self, key: &Key) -> Memory {
+        self.memories.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Remembers something of an ElastiService that is known.
+    pub(crate) fn remember(&mut self, key: &Key, change: impl FnOnce(&mut Memory)) {
+        if self.declared.contains_key(key) {
+            change(self.memories.entry(key.clone()).or_default());
+        }
+    }
+
+    /// The ElastiService that speaks for a service: the oldest that names it.
+    pub(crate) fn owner_of_service(&self, service: &Key) -> Option<&Key> {
+        self.oldest(self.by_service.get(service)?)
+    }
+
+    /// An older ElastiService that names the same service or target.
+    pub(crate) fn rival_of(&self, key: &Key, object: &ElastiService) -> Option<&Key> {
+        let service = self.by_service.get(&key.beside(&object.spec.service));
+        let target = self.by_target.get(&target_key(key, object));
+        [service, target]
+            .into_iter()
+            .flatten()
+            .filter_map(|users| self.oldest(users))
+            .find(|oldest| *oldest != key)
+    }
+
+    fn oldest<'a>(&self, users: &'a BTreeSet<Key>) -> Option<&'a Key> {
+        users
+            .iter()
+            .min_by_key(|key| (self.created(key), key.name.clone()))
+    }
+
+    fn created(&self, key: &Key) -> Option<Timestamp> {
+        match self.declared.get(key)? {
+            Declared::Understood(object) => object
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0),
+            Declared::Malformed(_) => None,
+        }
+    }
+
+    pub(crate) fn no_resolver_since(&self) -> Option<Timestamp> {
+        self.no_resolver_since
+    }
+
+    /// Ready resolvers, by address family.
+    pub(crate) fn resolvers(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let mut resolvers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (_, slice) in self.slices_of(&self.resolver_service) {
+            let ready = slice.ready.iter().map(String::as_str);
+            resolvers
+                .entry(slice.family.as_str())
+                .or_default()
+                .extend(ready);
+        }
+        resolvers
+    }
+
+    pub(crate) fn change_declared(&mut self, change: Change<Declared>) -> Touched {
+        match change {
+            Change::Applied(key, declared) => self.declare(key, declared),
+            Change::Deleted(key) => self.forget(&key),
+            Change::Listed(scope, all) => {
+                let listed: BTreeSet<&Key> = all.iter().map(|(key, _)| key).collect();
+                let is_gone = |key: &&Key| scope.covers(key) && !listed.contains(*key);
+                let gone: Vec<Key> = self.declared.keys().filter(is_gone).cloned().collect();
+                let mut touched: Touched = gone.iter().flat_map(|key| self.forget(key)).collect();
+                for (key, declared) in all {
+                    touched.append(&mut self.declare(key, declared));
+                }
+                touched
+            }
+        }
+    }
+
+    fn declare(&mut self, key: Key, declared: Declared) -> Touched {
+        let mut touched = self.unlink(&key);
+        if let Declared::Understood(object) = &declared {
+            touched.append(&mut self.link(&key, object));
+        }
+        touched.insert(key.clone());
+        self.declared.insert(key, declared);
+        touched
+    }
+
+    fn forget(&mut self, key: &Key) -> Touched {
+        let mut touched = self.unlink(key);
+        self.declared.remove(key);
+        self.memories.remove(key);
+        touched.insert(key.clone());
+        touched
+    }
+
+    /// Others that share something with it are touched too: the older of two may have come or gone.
+    fn link(&mut self, key: &Key, object: &ElastiService) -> Touched {
+        let mut touched = Touched::new();
+        for name in [
+            object.spec.service.clone(),
+            names::private_service(&object.spec.service),
+        ] {
+            let users = self.by_service.entry(key.beside(&name)).or_default();
+            users.insert(key.clone());
+            touched.extend(users.iter().cloned());
+        }
+        let users = self.by_target.entry(target_key(key, object)).or_default();
+        users.insert(key.clone());
+        touched.extend(users.iter().cloned());
+        if let Some(scaled_object) = scaled_object_key(key, object) {
+            self.by_scaled_object
+                .entry(scaled_object)
+                .or_default()
+                .insert(key.clone());
+        }
+        touched
+    }
+
+    fn unlink(&mut self, key: &Key) -> Touched {
+        let Some(Declared::Understood(object)) = self.declared.get(key).cloned() else {
+            return Touched::new();
+        };
+        let mut touched = Touched::new();
+        for name in [
+            object.spec.service.clone(),
+            names::private_service(&object.spec.service),
+        ] {
+            touched.append(&mut leave(&mut self.by_service, &key.beside(&name), key));
+        }
+        touched.append(&mut leave(
+            &mut self.by_target,
+            &target_key(key, &object),
+            key,
+        ));
+        if let Some(scaled_object) = scaled_object_key(key, &object) {
+            leave(&mut self.by_scaled_object, &scaled_object, key);
+        }
+        touched
+    }
+
+    pub(crate) fn change_services(&mut self, change: Change<ServiceFacts>) -> Touched {
+        changed(&mut self.services, change)
+            .iter()
+            .filter_map(|service| self.by_service.get(service))
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn change_scaled_objects(&mut self, change: Change<ScaledObjectFacts>) -> Touched {
+        changed(&mut self.scaled_objects, change)
+            .iter()
+            .filter_map(|object| self.by_scaled_object.get(object))
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn change_slices(&mut self, change: Change<SliceFacts>, now: Timestamp) -> Touched {
+        let services = self.services_of_slices(&change);
+        let keys = changed(&mut self.slices, change);
+        let services: BTreeSet<Key> = services
+            .into_iter()
+            .chain(self.relink_slices(&keys))
+            .collect();
+        if services.contains(&self.resolver_service) {
+            return self.resolvers_changed(now);
+        }
+        services
+            .iter()
+            .filter_map(|service| self.by_service.get(service))
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    /// Of the slices as they are known so far.
+    fn services_of_slices(&self, change: &Change<SliceFacts>) -> Vec<Key> {
+        let service = |key: &Key| self.slices.get(key).map(|slice| key.beside(&slice.service));
+        match change {
+            Change::Applied(key, _) | Change::Deleted(key) => service(key).into_iter().collect(),
+            Change::Listed(scope, _) => self
+                .slices
+                .keys()
+                .filter(|key| scope.covers(key))
+                .filter_map(service)
+                .collect(),
+        }
+    }
+
+    fn relink_slices(&mut self, keys: &[Key]) -> Vec<Key> {
+        let mut services = Vec::new();
+        for key in keys {
+            match self.slices.get(key) {
+                Some(slice) => {
+                    let service = key.beside(&slice.service);
+                    self.slices_of
+                        .entry(service.clone())
+                        .or_default()
+                        .insert(key.clone());
+                    services.push(service);
+                }
+                None => self.slices_of.retain(|_, slices| {
+                    slices.remove(key);
+                    !slices.is_empty()
+                }),
+            }
+        }
+        services
+    }
+
+    /// Whatever is proxied points at them.
+    fn resolvers_changed(&mut self, now: Timestamp) -> Touched {
+        let some_ready = self.resolvers().values().any(|ready| !ready.is_empty());
+        self.no_resolver_since = match (some_ready, self.no_resolver_since) {
+            (true, _) => None,
+            (false, since) => Some(since.unwrap_or(now)),
+        };
+        self.declared.keys().cloned().collect()
+    }
+}
+
+fn target_key(key: &Key, object: &ElastiService) -> (Kind, Key) {
+    let target = &object.spec.scale_target_ref;
+    (target.into(), key.beside(&target.name))
+}
+
+pub(crate) fn scaled_object_key(key: &Key, object: &ElastiService) -> Option<Key> {
+    let autoscaler = object.spec.autoscaler.as_ref()?;
+    (autoscaler.kind == AutoscalerKind::Keda).then(|| key.beside(&autoscaler.name))
+}
+
+/// Those who are left.
+fn leave<K: std::hash::Hash + Eq>(
+    users: &mut HashMap<K, BTreeSet<Key>>,
+    of: &K,
+    key: &Key,
+) -> Touched {
+    let Some(left) = users.get_mut(of) else {
+        return Touched::new();
+    };
+    left.remove(key);
+    if left.is_empty() {
+        users.remove(of);
+        return Touched::new();
+    }
+    left.clone()
+}
+
+/// Applies a change and tells the keys whose facts are now others than before.
+fn changed<F: PartialEq>(known: &mut HashMap<Key, F>, change: Change<F>) -> Vec<Key> {
+    match change {
+        Change::Applied(key, facts) => {
+            let same = known.get(&key) == Some(&facts);
+            known.insert(key.clone(), facts);
+            if same { Vec::new() } else { vec![key] }
+        }
+        Change::Deleted(key) => known.remove(&key).map(|_| key).into_iter().collect(),
+        Change::Listed(scope, all) => {
+            let mut before: HashMap<Key, F> =
+                known.extract_if(|key, _| scope.covers(key)).collect();
+            let mut keys = Vec::new();
+            for (key, facts) in all {
+                if before.remove(&key).as_ref() != Some(&facts) {
+                    keys.push(key.clone());
+                }
+                known.insert(key, facts);
+            }
+            keys.extend(before.into_keys());
+            keys
+        }
+    }
+}

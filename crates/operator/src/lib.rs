@@ -1,0 +1,23 @@
+//! The Elasti operator: one flow of state, from watches through a pure plan to writes.
+
+mod apply;
+mod clock;
+mod desired;
+mod facts;
+mod feed;
+mod index;
+mod kinds;
+mod metrics;
+mod observe;
+mod operator;
+pub mod prometheus;
+mod queue;
+mod reconcile;
+mod run;
+mod say;
+mod settings;
+mod status;
+mod triggers;
+mod wake;
+
+pub use self::{run::Parts, settings::Settings};

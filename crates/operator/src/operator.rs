@@ -1,0 +1,82 @@
+//! The parts, put together.
+
+use crate::{
+    clock,
+    index::{Index, Touched},
+    metrics::Metrics,
+    prometheus::Prometheus,
+    queue::Queue,
+    settings::Settings,
+};
+use elasti_core::plan::Patience;
+use elasti_runtime::{lease::Claim, watch::Key};
+use kube::{
+    Client,
+    runtime::events::{Recorder, Reporter},
+};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// What every part shares.
+pub(crate) struct Operator {
+    pub(crate) client: Client,
+    pub(crate) claim: Claim,
+    pub(crate) settings: Settings,
+    pub(crate) patience: Patience,
+    pub(crate) metrics: Metrics,
+    pub(crate) prometheus: Prometheus,
+    pub(crate) recorder: Recorder,
+    /// ElastiServices to be reconciled.
+    pub(crate) work: Queue,
+    /// ElastiServices whose triggers are to be asked.
+    pub(crate) questions: Queue,
+    /// ElastiServices that somebody has knocked for.
+    pub(crate) wakes: Queue,
+    /// The set of target kinds may have changed.
+    pub(crate) kinds_changed: Notify,
+    /// An ElastiService may have come that names a ScaledObject.
+    pub(crate) keda_wanted: Notify,
+    index: Mutex<Index>,
+}
+
+// === impl Operator ===
+
+impl Operator {
+    pub(crate) fn new(
+        client: Client,
+        claim: Claim,
+        settings: Settings,
+        metrics: Metrics,
+    ) -> anyhow::Result<Self> {
+        let resolver = Key::new(&settings.resolver_namespace, &settings.resolver_service);
+        let reporter = Reporter {
+            controller: "elasti-operator".into(),
+            instance: Some(settings.identity.clone()),
+        };
+        Ok(Self {
+            prometheus: Prometheus::new(settings.prometheus.clone())?,
+            recorder: Recorder::new(client.clone(), reporter),
+            patience: settings.patience,
+            index: Mutex::new(Index::new(resolver, clock::now())),
+            work: Queue::default(),
+            questions: Queue::default(),
+            wakes: Queue::default(),
+            kinds_changed: Notify::new(),
+            keda_wanted: Notify::new(),
+            client,
+            claim,
+            settings,
+            metrics,
+        })
+    }
+
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
+        look(&self.index.lock())
+    }
+
+    /// Changes what is known, and sees to what that touches.
+    pub(crate) fn learn(&self, change: impl FnOnce(&mut Index) -> Touched) {
+        let touched = change(&mut self.index.lock());
+        self.work.push_all(touched);
+    }
+}

@@ -1,0 +1,150 @@
+//! Work that is due, one piece per ElastiService at a time. An earlier moment beats a later one, and
+//! what is asked for while it is being worked on is done again afterwards.
+
+use elasti_runtime::watch::Key;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use tokio::{
+    sync::Notify,
+    time::{self, Instant},
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    due: HashMap<Key, Instant>,
+    order: BTreeSet<(Instant, Key)>,
+    running: HashSet<Key>,
+}
+
+enum Next {
+    Now(Key),
+    At(Instant),
+    Never,
+}
+
+// === impl Queue ===
+
+impl Queue {
+    pub(crate) fn push(&self, key: Key, at: Instant) {
+        self.state.lock().push(key, at);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn push_all(&self, keys: impl IntoIterator<Item = Key>) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        keys.into_iter().for_each(|key| state.push(key, now));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The next piece of work; to be given back with [`done`](Self::done).
+    pub(crate) async fn next(&self) -> Key {
+        loop {
+            let changed = self.changed.notified();
+            let next = self.state.lock().next(Instant::now());
+            match next {
+                Next::Now(key) => {
+                    // Another worker may have been asleep over what is left.
+                    self.changed.notify_one();
+                    return key;
+                }
+                Next::At(moment) => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = time::sleep_until(moment) => {}
+                    }
+                }
+                Next::Never => changed.await,
+            }
+        }
+    }
+
+    pub(crate) fn done(&self, key: &Key) {
+        self.state.lock().running.remove(key);
+        self.changed.notify_one();
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn push(&mut self, key: Key, at: Instant) {
+        if let Some(known) = self.due.get(&key).copied() {
+            if known <= at {
+                return;
+            }
+            self.order.remove(&(known, key.clone()));
+        }
+        self.due.insert(key.clone(), at);
+        self.order.insert((at, key));
+    }
+
+    fn next(&mut self, now: Instant) -> Next {
+        let free = self
+            .order
+            .iter()
+            .find(|(_, key)| !self.running.contains(key))
+            .cloned();
+        match free {
+            None => Next::Never,
+            Some((at, _)) if at > now => Next::At(at),
+            Some((at, key)) => {
+                self.order.remove(&(at, key.clone()));
+                self.due.remove(&key);
+                self.running.insert(key.clone());
+                Next::Now(key)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn key(name: &str) -> Key {
+        Key::new("shop", name)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_moment_beats_a_later_one() {
+        let queue = Queue::default();
+        let start = Instant::now();
+        queue.push(key("web"), start + Duration::from_secs(60));
+        queue.push(key("web"), start + Duration::from_secs(5));
+        queue.push(key("web"), start + Duration::from_secs(30));
+        assert_eq!(queue.next().await, key("web"));
+        assert_eq!(start.elapsed().as_secs(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_worked_on_twice_at_once() {
+        let queue = Queue::default();
+        queue.push_all([key("web")]);
+        let web = queue.next().await;
+        queue.push_all([key("web")]);
+        let early = time::timeout(Duration::from_secs(1), queue.next()).await;
+        assert!(early.is_err(), "it is still being worked on");
+        queue.done(&web);
+        assert_eq!(queue.next().await, web, "and was asked for in between");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_worker_hears_of_new_work() {
+        let queue = Queue::default();
+        queue.push(key("later"), Instant::now() + Duration::from_secs(600));
+        let (next, ()) = tokio::join!(queue.next(), async {
+            time::sleep(Duration::from_millis(1)).await;
+            queue.push_all([key("now")]);
+        });
+        assert_eq!(next, key("now"));
+    }
+}

@@ -1,0 +1,184 @@
+//! From settings to an operator that works until it is told to stop.
+
+use crate::{
+    apply, clock,
+    facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts},
+    feed::{Feed, dynamic, typed},
+    index::Touched,
+    kinds,
+    metrics::Metrics,
+    operator::Operator,
+    reconcile,
+    settings::Settings,
+    triggers, wake,
+};
+use elasti_api::ElastiService;
+use elasti_runtime::{
+    lease::Claim,
+    readiness::Readiness,
+    watch::{Change, Health},
+};
+use futures::future::join_all;
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use kube::{
+    Client,
+    api::{ApiResource, DynamicObject},
+};
+use prometheus::Registry;
+use std::sync::Arc;
+
+const RECONCILERS: usize = 8;
+const WAKERS: usize = 16;
+const ASKERS: usize = 32;
+
+/// The operator and the routes of its wake server.
+pub struct Parts {
+    operator: Arc<Operator>,
+    readiness: Readiness,
+}
+
+impl Parts {
+    pub fn new(
+        client: Client,
+        claim: Claim,
+        settings: Settings,
+        registry: &Registry,
+        readiness: Readiness,
+    ) -> anyhow::Result<Self> {
+        let metrics = Metrics::new(registry)?;
+        Ok(Self {
+            operator: Arc::new(Operator::new(client, claim, settings, metrics)?),
+            readiness,
+        })
+    }
+
+    pub fn wake_routes(&self) -> axum::Router {
+        wake::router(self.operator.clone())
+    }
+
+    /// Works until it is dropped.
+    pub async fn run(self) {
+        let operator = &*self.operator;
+        let repeat = |count| std::iter::repeat_n((), count);
+        tokio::join!(
+            watch_elasti_services(operator, &self.readiness),
+            watch_services(operator, &self.readiness),
+            watch_slices(operator, &self.readiness),
+            watch_scaled_objects(operator),
+            kinds::work(self.operator.clone()),
+            take_over(operator),
+            join_all(repeat(RECONCILERS).map(|()| reconcile::work(operator))),
+            join_all(repeat(WAKERS).map(|()| wake::work(operator))),
+            join_all(repeat(ASKERS).map(|()| triggers::work(operator))),
+        );
+    }
+}
+
+/// A new leader looks at everything.
+async fn take_over(operator: &Operator) {
+    let mut leads = operator.claim.watch();
+    loop {
+        if *leads.borrow_and_update() {
+            operator.learn(|index| index.understood().map(|(key, _)| key.clone()).collect());
+        }
+        if leads.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+async fn watch_elasti_services(operator: &Operator, readiness: &Readiness) {
+    let resource = ApiResource::erase::<ElastiService>(&());
+    let synced = synced(readiness, "elastiservices");
+    feed(operator, "ElastiService")
+        .watch(
+            dynamic(&operator.client, &resource),
+            |object: DynamicObject| Declared::from(object),
+            |index, change| {
+                let begun = keys(&change);
+                let touched = index.change_declared(change);
+                operator.kinds_changed.notify_one();
+                operator.keda_wanted.notify_one();
+                for key in begun {
+                    if let Some(Declared::Understood(object)) = index.declared(&key) {
+                        triggers::begin(operator, &key, object);
+                    }
+                }
+                touched
+            },
+            synced,
+        )
+        .await;
+}
+
+fn keys<F>(change: &Change<F>) -> Vec<elasti_runtime::watch::Key> {
+    match change {
+        Change::Applied(key, _) => vec![key.clone()],
+        Change::Deleted(_) => Vec::new(),
+        Change::Listed(_, all) => all.iter().map(|(key, _)| key.clone()).collect(),
+    }
+}
+
+async fn watch_services(operator: &Operator, readiness: &Readiness) {
+    let synced = synced(readiness, "services");
+    feed(operator, "Service")
+        .watch(
+            typed::<Service>(&operator.client),
+            ServiceFacts::from,
+            |index, change| index.change_services(change),
+            synced,
+        )
+        .await;
+}
+
+async fn watch_slices(operator: &Operator, readiness: &Readiness) {
+    let synced = synced(readiness, "endpointslices");
+    let feed = Feed {
+        scopes: operator.settings.slice_scopes(),
+        ..feed(operator, "EndpointSlice")
+    };
+    feed.watch(
+        typed::<EndpointSlice>(&operator.client),
+        SliceFacts::from,
+        |index, change| index.change_slices(change, clock::now()),
+        synced,
+    )
+    .await;
+}
+
+/// Only where somebody uses KEDA: elsewhere its kind may not even exist.
+async fn watch_scaled_objects(operator: &Operator) {
+    while !operator.read(|index| index.uses_keda()) {
+        operator.keda_wanted.notified().await;
+    }
+    feed(operator, "ScaledObject")
+        .watch(
+            dynamic(&operator.client, &apply::scaled_objects()),
+            ScaledObjectFacts::from,
+            |index, change| index.change_scaled_objects(change),
+            |_, _| Touched::new(),
+        )
+        .await;
+}
+
+fn feed<'a>(operator: &'a Operator, name: &'a str) -> Feed<'a> {
+    Feed {
+        operator,
+        name,
+        scopes: operator.settings.scopes(),
+    }
+}
+
+/// Ready after the first full list; later trouble is told by metrics and logs.
+fn synced(
+    readiness: &Readiness,
+    name: &str,
+) -> impl Fn(&mut crate::index::Index, Health) -> Touched + use<> {
+    let pending = parking_lot::Mutex::new(Some(readiness.register(name)));
+    move |_, health| {
+        if health == Health::Synced {
+            pending.lock().take();
+        }
+        Touched::new()
+    }
+}

@@ -1,0 +1,116 @@
+//! Asking the triggers, each ElastiService at its own moments, never inside a reconcile. One slow
+//! server delays only those who ask it.
+
+use crate::{clock, facts::Declared, observe, operator::Operator};
+use elasti_api::{ElastiService, Trigger};
+use elasti_core::{
+    schedule,
+    verdict::{Opinion, Verdict},
+};
+use elasti_runtime::watch::Key;
+use futures::{StreamExt, stream};
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Works until it is dropped.
+pub(crate) async fn work(operator: &Operator) {
+    loop {
+        let key = operator.questions.next().await;
+        if let Some(object) = understood(operator, &key) {
+            ask(operator, &key, &object).await;
+            let interval = interval(operator, &object);
+            operator
+                .questions
+                .push(key.clone(), Instant::now() + interval);
+        }
+        operator.questions.done(&key);
+    }
+}
+
+/// The first question comes at a moment of its own, so that thousands do not ask at once.
+pub(crate) fn begin(operator: &Operator, key: &Key, object: &ElastiService) {
+    let interval = interval(operator, object);
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    let spread = u32::try_from(hasher.finish() % 1_000).unwrap_or_default();
+    operator
+        .questions
+        .push(key.clone(), Instant::now() + interval * spread / 1_000);
+}
+
+fn understood(operator: &Operator, key: &Key) -> Option<Arc<ElastiService>> {
+    operator.read(|index| match index.declared(key) {
+        Some(Declared::Understood(object)) => Some(object.clone()),
+        _ => None,
+    })
+}
+
+fn interval(operator: &Operator, object: &ElastiService) -> Duration {
+    let own = object.spec.polling_interval.as_ref();
+    own.and_then(|interval| interval.get().ok())
+        .unwrap_or(operator.settings.polling_interval)
+}
+
+async fn ask(operator: &Operator, key: &Key, object: &ElastiService) {
+    let now = clock::now();
+    let (opinion, may_sleep) = match window(object, now) {
+        Ok(true) => (opinion(operator, object, now).await, true),
+        Ok(false) => (opinion(operator, object, now).await, false),
+        Err(error) => (Opinion::unknown("InvalidEnabledPeriod", error), false),
+    };
+    operator.learn(|index| {
+        let before = index.memory(key);
+        index.remember(key, |memory| {
+            if opinion.verdict == Verdict::Active {
+                memory.last_active = Some(now);
+            }
+            memory.opinion = Some(opinion.clone());
+            memory.may_sleep = Some(may_sleep);
+        });
+        let is_news = before.opinion.map(|before| (before.verdict, before.reason))
+            != Some((opinion.verdict, opinion.reason))
+            || before.may_sleep != Some(may_sleep);
+        is_news.then(|| key.clone()).into_iter().collect()
+    });
+}
+
+fn window(object: &ElastiService, now: jiff::Timestamp) -> Result<bool, String> {
+    match &object.spec.enabled_period {
+        None => Ok(true),
+        Some(period) => schedule::window(period, now)
+            .map(|window| window.open)
+            .map_err(|error| error.to_string()),
+    }
+}
+
+async fn opinion(operator: &Operator, object: &ElastiService, now: jiff::Timestamp) -> Opinion {
+    let cooldown = observe::cooldown(object.spec.cooldown_period).unsigned_abs();
+    let opinions: Vec<Opinion> = stream::iter(&object.spec.triggers)
+        .then(|trigger| ask_one(operator, trigger, cooldown, now))
+        .collect()
+        .await;
+    if opinions.is_empty() {
+        return Opinion::unknown(
+            "NoTriggers",
+            "Without triggers it is woken by traffic and never put to sleep",
+        );
+    }
+    crate::prometheus::combine(opinions)
+}
+
+async fn ask_one(
+    operator: &Operator,
+    trigger: &Trigger,
+    cooldown: Duration,
+    now: jiff::Timestamp,
+) -> Opinion {
+    match trigger {
+        Trigger::Prometheus(trigger) => operator.prometheus.ask(trigger, cooldown, now).await,
+        Trigger::Invalid(invalid) => Opinion::unknown("InvalidTrigger", invalid.error.clone()),
+    }
+}

@@ -1,0 +1,8 @@
+//! What operator and resolver both need of their surroundings.
+
+pub mod admin;
+pub mod lease;
+pub mod logs;
+pub mod readiness;
+pub mod shutdown;
+pub mod watch;

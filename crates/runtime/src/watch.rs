@@ -1,0 +1,136 @@
+//! One watch over a kind, feeding an index. A re-list is a normal event: it replaces all that was
+//! known, so it can leave no ghosts. A watch that fails is retried for ever and harms no other.
+
+use backon::ExponentialBuilder;
+use futures::{StreamExt, pin_mut};
+use kube::{
+    Api, Resource, ResourceExt,
+    runtime::{
+        WatchStreamExt,
+        utils::ResetTimerBackoff,
+        watcher::{self, Event, ExponentialBackoff},
+    },
+};
+use serde::de::DeserializeOwned;
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::sync::watch;
+
+/// Namespace and name.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+/// What a watch tells its index.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change<F> {
+    Applied(Key, F),
+    Deleted(Key),
+    /// Everything that there is in a scope, in place of all that was known of it.
+    Listed(Scope, Vec<(Key, F)>),
+}
+
+/// What a watch covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    All,
+    Namespace(Arc<str>),
+}
+
+/// How a watch is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    Starting,
+    Synced,
+    /// In the words of the last error.
+    Failing(String),
+}
+
+/// Watches until it is dropped. `strip` keeps of an object what the index needs, so that a list is
+/// never held whole.
+pub async fn watch<K, F>(
+    api: Api<K>,
+    scope: Scope,
+    config: watcher::Config,
+    health: watch::Sender<Health>,
+    strip: impl Fn(K) -> F,
+    mut tell: impl FnMut(Change<F>),
+) where
+    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+{
+    let events = watcher::watcher(api, config).backoff(backoff());
+    pin_mut!(events);
+    let mut listed = Vec::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => listed.push((Key::of(&object), strip(object))),
+            Ok(Event::InitDone) => {
+                tell(Change::Listed(scope.clone(), std::mem::take(&mut listed)));
+                health.send_replace(Health::Synced);
+            }
+            Ok(Event::Apply(object)) => tell(Change::Applied(Key::of(&object), strip(object))),
+            Ok(Event::Delete(object)) => tell(Change::Deleted(Key::of(&object))),
+            Err(error) => {
+                health.send_replace(Health::Failing(error.to_string()));
+            }
+        }
+    }
+}
+
+/// Short enough that an API server that comes back is noticed in seconds.
+fn backoff() -> ResetTimerBackoff<ExponentialBackoff> {
+    let growing = ExponentialBuilder::new()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(Duration::from_secs(5))
+        .with_jitter()
+        .without_max_times();
+    ResetTimerBackoff::new(growing.into(), Duration::from_secs(60))
+}
+
+// === impl Scope ===
+
+impl Scope {
+    pub fn covers(&self, key: &Key) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(namespace) => *namespace == key.namespace,
+        }
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    pub fn of<K: Resource>(object: &K) -> Self {
+        Self::new(&object.namespace().unwrap_or_default(), &object.name_any())
+    }
+
+    /// Another object of the same namespace.
+    pub fn beside(&self, name: &str) -> Self {
+        Self {
+            namespace: self.namespace.clone(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
