@@ -129,11 +129,10 @@ async fn carry_out(
 
 /// Use that no trigger reports.
 fn remember(operator: &Operator, key: &Key, step: &Step, done: &Done) {
-    let is_use = match (step, done) {
-        (Step::StepBack, _) => true,
-        (Step::ScaleUp { .. }, Done::Scaled(_)) => true,
-        _ => false,
-    };
+    let is_use = matches!(
+        (step, done),
+        (Step::StepBack, _) | (Step::ScaleUp { .. }, Done::Scaled(_))
+    );
     if is_use {
         let now = clock::now();
         operator.learn(|index| {
