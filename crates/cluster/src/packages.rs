@@ -27,10 +27,15 @@ const ROOT_PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// One line for a machine that cannot hold a cluster, with the way out.
 pub(crate) fn check_machine() -> Result<()> {
-    ensure!(
-        Uid::effective().is_root(),
-        "a local cluster needs root: run as root, or set KUBECONFIG to use an existing cluster"
-    );
+    if !Uid::effective().is_root() {
+        let packages = match missing().join(" ") {
+            none if none.is_empty() => none,
+            list => format!(" and the packages {list}"),
+        };
+        bail!(
+            "a local cluster needs root{packages}: run as root, or set KUBECONFIG to use an existing cluster"
+        );
+    }
     let Some(unshare) = find("unshare") else {
         return Ok(());
     };
@@ -65,8 +70,8 @@ pub(crate) fn path() -> OsString {
     env::join_paths(env::split_paths(&given).chain(places)).unwrap_or(given)
 }
 
-/// Installs what is missing.
-pub(crate) fn ensure_installed() -> Result<()> {
+/// Packages whose programs are not there.
+fn missing() -> Vec<&'static str> {
     let mut missing: Vec<&str> = PROGRAMS
         .iter()
         .filter(|(program, _)| find(program).is_none())
@@ -76,6 +81,12 @@ pub(crate) fn ensure_installed() -> Result<()> {
         missing.push(CNI_PACKAGE);
     }
     missing.dedup();
+    missing
+}
+
+/// Installs what is missing.
+pub(crate) fn ensure_installed() -> Result<()> {
+    let missing = missing();
     if missing.is_empty() {
         return Ok(());
     }

@@ -1,11 +1,13 @@
 //! What tests on a real cluster share: the cluster, a namespace for each test, and the application
 //! that they deploy.
 
+mod app;
 mod fetch;
 mod namespace;
 mod running;
 
 pub use self::{
+    app::app,
     fetch::fetch,
     namespace::Namespace,
     running::{Running, built},

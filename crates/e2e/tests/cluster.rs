@@ -1,7 +1,7 @@
 //! The local cluster itself: a Kubernetes on which pods, services, names and kubectl work.
 
 use anyhow::{Context, Result, ensure};
-use elasti_e2e::{Place, fetch};
+use elasti_e2e::{Place, app, fetch};
 use std::{
     io::{BufRead, BufReader},
     path::Path,
@@ -91,31 +91,7 @@ fn services_have_both_address_families() -> Result<()> {
 
 fn deploy_echo(place: &Place) -> Result<()> {
     let image = place.echo_image(Path::new(env!("CARGO_BIN_EXE_elasti-echo")))?;
-    place.apply(&format!(
-        r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: echo}}
-spec:
-  selector: {{matchLabels: {{app: echo}}}}
-  template:
-    metadata: {{labels: {{app: echo}}}}
-    spec:
-      containers:
-      - name: echo
-        image: {image}
-        imagePullPolicy: IfNotPresent
-        readinessProbe: {{httpGet: {{path: /, port: 8080}}, periodSeconds: 1}}
----
-apiVersion: v1
-kind: Service
-metadata: {{name: echo}}
-spec:
-  ipFamilyPolicy: PreferDualStack
-  selector: {{app: echo}}
-  ports: [{{port: 80, targetPort: 8080}}]
-"#
-    ))?;
+    place.apply(&app("echo", "Deployment", &image))?;
     place.kubectl_text(&["rollout", "status", "deploy/echo", "--timeout=60s"])?;
     Ok(())
 }

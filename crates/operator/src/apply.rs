@@ -13,7 +13,7 @@ use elasti_core::plan::Step;
 use elasti_runtime::watch::Key;
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ApiResource, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -25,6 +25,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) object: &'a ElastiService,
     pub(crate) desired: &'a Desired,
     pub(crate) public_service: Option<&'a ServiceFacts>,
+    pub(crate) target_resource: &'a ApiResource,
 }
 
 /// What a step did, where somebody should hear of it.
@@ -56,10 +57,8 @@ pub(crate) async fn step(
         Step::ResumeAutoscaler => {
             autoscaler::set_paused(client, subject.key, subject.object, false).await?
         }
-        Step::ScaleUp { replicas } => {
-            return scale::up(client, subject.key, subject.object, *replicas).await;
-        }
-        Step::ScaleToZero => return scale::to_zero(client, subject.key, subject.object).await,
+        Step::ScaleUp { replicas } => return scale::up(&subject.target(client), *replicas).await,
+        Step::ScaleToZero => return scale::to_zero(&subject.target(client)).await,
         Step::StepBack => {}
     }
     Ok(Done::Quietly)
@@ -70,9 +69,11 @@ pub(crate) async fn wake(
     client: &Client,
     key: &Key,
     object: &ElastiService,
+    resource: &ApiResource,
 ) -> Result<Done, Error> {
     autoscaler::set_paused(client, key, object, false).await?;
-    scale::up(client, key, object, object.spec.min_target_replicas).await
+    let target = scale::Target::new(client, resource, key, object);
+    scale::up(&target, object.spec.min_target_replicas).await
 }
 
 /// Other finalizers stay; a conflict means that somebody wrote in between, and is tried again.
@@ -102,6 +103,14 @@ fn gone_is_fine(outcome: Result<(), kube::Error>) -> Result<(), Error> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         outcome => Ok(outcome?),
+    }
+}
+
+// === impl Subject ===
+
+impl Subject<'_> {
+    fn target(&self, client: &Client) -> scale::Target<'_> {
+        scale::Target::new(client, self.target_resource, self.key, self.object)
     }
 }
 

@@ -2,12 +2,15 @@
 //! ElastiServices it touches; nothing else causes work.
 
 mod targets;
+#[cfg(test)]
+mod tests;
 
 use crate::facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts, TargetFacts};
 use elasti_api::{AutoscalerKind, ElastiService, ScaleTargetRef, names};
 use elasti_core::verdict::Opinion;
 use elasti_runtime::watch::{Change, Health, Key};
 use jiff::Timestamp;
+use kube::{api::ApiResource, core::GroupVersionKind};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
@@ -39,6 +42,8 @@ pub(crate) struct Index {
 
 #[derive(Debug)]
 struct KindOfTargets {
+    /// As the API server spells it, once it was asked.
+    resource: Option<ApiResource>,
     health: Health,
     found: HashMap<Key, TargetFacts>,
 }
@@ -63,6 +68,16 @@ impl From<&ScaleTargetRef> for Kind {
             api_version: target.api_version.clone(),
             kind: target.kind().into(),
         }
+    }
+}
+
+impl Kind {
+    pub(crate) fn gvk(&self) -> GroupVersionKind {
+        let (group, version) = self
+            .api_version
+            .rsplit_once('/')
+            .unwrap_or(("", &self.api_version));
+        GroupVersionKind::gvk(group, version, &self.kind)
     }
 }
 
@@ -276,56 +291,55 @@ impl Index {
     }
 
     pub(crate) fn change_slices(&mut self, change: Change<SliceFacts>, now: Timestamp) -> Touched {
-        let services = self.services_of_slices(&change);
-        let keys = changed(&mut self.slices, change);
-        let services: BTreeSet<Key> = services
-            .into_iter()
-            .chain(self.relink_slices(&keys))
-            .collect();
-        if services.contains(&self.resolver_service) {
-            return self.resolvers_changed(now);
-        }
-        services
-            .iter()
-            .filter_map(|service| self.by_service.get(service))
-            .flatten()
-            .cloned()
-            .collect()
-    }
-
-    /// Of the slices as they are known so far.
-    fn services_of_slices(&self, change: &Change<SliceFacts>) -> Vec<Key> {
-        let service = |key: &Key| self.slices.get(key).map(|slice| key.beside(&slice.service));
-        match change {
-            Change::Applied(key, _) | Change::Deleted(key) => service(key).into_iter().collect(),
-            Change::Listed(scope, _) => self
-                .slices
-                .keys()
-                .filter(|key| scope.covers(key))
-                .filter_map(service)
-                .collect(),
-        }
-    }
-
-    fn relink_slices(&mut self, keys: &[Key]) -> Vec<Key> {
-        let mut services = Vec::new();
-        for key in keys {
-            match self.slices.get(key) {
-                Some(slice) => {
-                    let service = key.beside(&slice.service);
-                    self.slices_of
-                        .entry(service.clone())
-                        .or_default()
-                        .insert(key.clone());
-                    services.push(service);
-                }
-                None => self.slices_of.retain(|_, slices| {
-                    slices.remove(key);
-                    !slices.is_empty()
-                }),
+        let mut before = self.services_of_slices(&change);
+        let mut services = BTreeSet::new();
+        for key in changed(&mut self.slices, change) {
+            services.extend(before.remove(&key));
+            if let Some(slice) = self.slices.get(&key) {
+                let service = key.beside(&slice.service);
+                self.slices_of
+                    .entry(service.clone())
+                    .or_default()
+                    .insert(key);
+                services.insert(service);
             }
         }
         services
+            .iter()
+            .for_each(|service| self.unlink_slices(service));
+        if services.contains(&self.resolver_service) {
+            return self.resolvers_changed(now);
+        }
+        let users = services
+            .iter()
+            .filter_map(|service| self.by_service.get(service));
+        users.flatten().cloned().collect()
+    }
+
+    /// Of the slices that a change is about, as they are known so far.
+    fn services_of_slices(&self, change: &Change<SliceFacts>) -> HashMap<Key, Key> {
+        let known = |key: &Key| Some((key.clone(), key.beside(&self.slices.get(key)?.service)));
+        match change {
+            Change::Applied(key, _) | Change::Deleted(key) => known(key).into_iter().collect(),
+            Change::Listed(scope, _) => {
+                let covered = self.slices.keys().filter(|key| scope.covers(key));
+                covered.filter_map(known).collect()
+            }
+        }
+    }
+
+    /// Slices that are gone, or of another service now.
+    fn unlink_slices(&mut self, service: &Key) {
+        if let Some(keys) = self.slices_of.get_mut(service) {
+            keys.retain(|key| {
+                self.slices
+                    .get(key)
+                    .is_some_and(|slice| slice.service == service.name)
+            });
+            if keys.is_empty() {
+                self.slices_of.remove(service);
+            }
+        }
     }
 
     /// Whatever is proxied points at them.

@@ -5,13 +5,12 @@ use crate::{
     clock,
     facts::TargetFacts,
     feed::{Feed, dynamic},
-    index::Kind,
+    index::{Kind, Touched},
     operator::Operator,
 };
 use elasti_runtime::watch::Health;
 use kube::{
     api::{ApiResource, DynamicObject},
-    core::GroupVersionKind,
     discovery,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -35,7 +34,7 @@ pub(crate) async fn work(operator: Arc<Operator>) {
                 handle.abort();
                 operator.learn(|index| {
                     index.drop_kind(kind);
-                    Default::default()
+                    Touched::new()
                 });
             }
             keep
@@ -67,14 +66,16 @@ async fn watch_kind(operator: Arc<Operator>, kind: Kind) {
 
 /// The API server knows a kind's plural; until it knows the kind, that is reported and asked again.
 async fn discovered(operator: &Operator, kind: &Kind) -> ApiResource {
-    let (group, version) = kind
-        .api_version
-        .rsplit_once('/')
-        .unwrap_or(("", &kind.api_version));
-    let wanted = GroupVersionKind::gvk(group, version, &kind.kind);
+    let wanted = kind.gvk();
     loop {
         match discovery::pinned_kind(&operator.client, &wanted).await {
-            Ok((resource, _)) => return resource,
+            Ok((resource, _)) => {
+                operator.learn(|index| {
+                    index.discover_kind(kind, resource.clone());
+                    Touched::new()
+                });
+                return resource;
+            }
             Err(error) => {
                 operator.learn(|index| {
                     index.change_kind_health(kind, Health::Failing(error.to_string()))

@@ -5,7 +5,7 @@ use crate::{
     clock,
     desired::Desired,
     facts::{Declared, Malformed, ServiceFacts},
-    index::Index,
+    index::{Index, Kind, Touched},
     observe::observe,
     operator::Operator,
     say, status,
@@ -14,6 +14,7 @@ use elasti_api::ElastiService;
 use elasti_core::plan::{Observed, Plan, Step, plan};
 use elasti_runtime::watch::Key;
 use jiff::Timestamp;
+use kube::api::ApiResource;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -25,6 +26,7 @@ struct View {
     desired: Desired,
     observed: Observed,
     public_service: Option<ServiceFacts>,
+    target_resource: ApiResource,
 }
 
 /// Works until it is dropped.
@@ -111,6 +113,7 @@ async fn carry_out(
         object: &view.object,
         desired: &view.desired,
         public_service: view.public_service.as_ref(),
+        target_resource: &view.target_resource,
     };
     for step in &plan.steps {
         // The claim may end between two steps; whoever holds it then goes on from what is there.
@@ -139,7 +142,7 @@ fn remember(operator: &Operator, key: &Key, step: &Step, done: &Done) {
             index.remember(key, |memory| {
                 memory.last_active = memory.last_active.max(Some(now))
             });
-            Default::default()
+            Touched::new()
         });
     }
 }
@@ -176,6 +179,7 @@ impl View {
         Some(Self {
             observed: observe(index, key, object, &desired),
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),
+            target_resource: index.resource_of(&Kind::from(&object.spec.scale_target_ref)),
             object: object.clone(),
             desired,
         })

@@ -4,7 +4,7 @@ use crate::{
     apply, clock,
     facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts},
     feed::{Feed, dynamic, typed},
-    index::Touched,
+    index::{Index, Touched},
     kinds,
     metrics::Metrics,
     operator::Operator,
@@ -16,7 +16,7 @@ use elasti_api::ElastiService;
 use elasti_runtime::{
     lease::Claim,
     readiness::Readiness,
-    watch::{Change, Health},
+    watch::{Change, Health, Key},
 };
 use futures::future::join_all;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
@@ -95,7 +95,7 @@ async fn watch_elasti_services(operator: &Operator, readiness: &Readiness) {
             dynamic(&operator.client, &resource),
             |object: DynamicObject| Declared::from(object),
             |index, change| {
-                let begun = keys(&change);
+                let begun = newcomers(index, &change);
                 let touched = index.change_declared(change);
                 operator.kinds_changed.notify_one();
                 operator.keda_wanted.notify_one();
@@ -111,11 +111,22 @@ async fn watch_elasti_services(operator: &Operator, readiness: &Readiness) {
         .await;
 }
 
-fn keys<F>(change: &Change<F>) -> Vec<elasti_runtime::watch::Key> {
+/// Whose triggers are yet to be asked for the first time, or are others than before.
+fn newcomers(index: &Index, change: &Change<Declared>) -> Vec<Key> {
+    let is_new = |key: &Key, declared: &Declared| match (index.declared(key), declared) {
+        (Some(Declared::Understood(before)), Declared::Understood(now)) => before.spec != now.spec,
+        _ => true,
+    };
     match change {
-        Change::Applied(key, _) => vec![key.clone()],
+        Change::Applied(key, declared) => is_new(key, declared)
+            .then(|| key.clone())
+            .into_iter()
+            .collect(),
         Change::Deleted(_) => Vec::new(),
-        Change::Listed(_, all) => all.iter().map(|(key, _)| key.clone()).collect(),
+        Change::Listed(_, all) => {
+            let new = all.iter().filter(|(key, declared)| is_new(key, declared));
+            new.map(|(key, _)| key.clone()).collect()
+        }
     }
 }
 
@@ -170,10 +181,7 @@ fn feed<'a>(operator: &'a Operator, name: &'a str) -> Feed<'a> {
 }
 
 /// Ready after the first full list; later trouble is told by metrics and logs.
-fn synced(
-    readiness: &Readiness,
-    name: &str,
-) -> impl Fn(&mut crate::index::Index, Health) -> Touched + use<> {
+fn synced(readiness: &Readiness, name: &str) -> impl Fn(&mut Index, Health) -> Touched + use<> {
     let pending = parking_lot::Mutex::new(Some(readiness.register(name)));
     move |_, health| {
         if health == Health::Synced {

@@ -292,3 +292,61 @@ impl Fact {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn idle_with(holds: bool, reason: &'static str, message: &str) -> Vec<Fact> {
+        vec![Fact::new("Idle", Some(holds), reason, message)]
+    }
+
+    #[test]
+    fn another_figure_is_no_news() {
+        let first = conditions(
+            &[],
+            idle_with(true, "BelowThreshold", "0.1 is below 1"),
+            Some(1),
+            moment(0),
+        );
+        let second = conditions(
+            &first,
+            idle_with(true, "BelowThreshold", "0.2 is below 1"),
+            Some(1),
+            moment(9),
+        );
+        assert_eq!(
+            first, second,
+            "or a cluster at rest would be written to at every question"
+        );
+    }
+
+    #[test]
+    fn the_transition_time_moves_with_the_status_alone() {
+        let first = conditions(
+            &[],
+            idle_with(false, "AboveThreshold", ""),
+            Some(1),
+            moment(0),
+        );
+        let reason = conditions(
+            &first,
+            idle_with(false, "QueryFailed", ""),
+            Some(1),
+            moment(5),
+        );
+        assert_eq!(reason[0].reason, "QueryFailed");
+        assert_eq!(reason[0].last_transition_time.0, moment(0));
+        let status = conditions(
+            &reason,
+            idle_with(true, "BelowThreshold", ""),
+            Some(1),
+            moment(9),
+        );
+        assert_eq!(status[0].last_transition_time.0, moment(9));
+    }
+}

@@ -4,7 +4,7 @@ use crate::{
     apply::{self, Done},
     clock,
     facts::Declared,
-    index::Index,
+    index::{Index, Kind},
     operator::Operator,
 };
 use axum::{
@@ -23,6 +23,7 @@ use elasti_api::{
 };
 use elasti_core::plan::Target;
 use elasti_runtime::watch::Key;
+use kube::api::ApiResource;
 use std::{collections::BTreeSet, sync::Arc};
 
 const MAX_BODY: usize = 16 * 1024;
@@ -93,28 +94,26 @@ fn together(index: &Index, first: Key) -> BTreeSet<Key> {
 pub(crate) async fn work(operator: &Operator) {
     loop {
         let key = operator.wakes.next().await;
-        if let Some(object) = operator.read(|index| asleep(index, &key)) {
-            wake(operator, &key, &object).await;
+        if let Some((object, resource)) = operator.read(|index| asleep(index, &key)) {
+            wake(operator, &key, &object, &resource).await;
         }
         operator.wakes.done(&key);
     }
 }
 
-fn asleep(index: &Index, key: &Key) -> Option<Arc<ElastiService>> {
+fn asleep(index: &Index, key: &Key) -> Option<(Arc<ElastiService>, ApiResource)> {
     let Some(Declared::Understood(object)) = index.declared(key) else {
         return None;
     };
     let target = &object.spec.scale_target_ref;
-    let is_asleep = matches!(
-        index.target(&target.into(), &key.beside(&target.name)),
-        Target::Found { replicas: 0 }
-    );
+    let kind = Kind::from(target);
+    let is_asleep = index.target(&kind, &key.beside(&target.name)) == Target::Found { replicas: 0 };
     (is_asleep && !object.spec.dry_run && index.rival_of(key, object).is_none())
-        .then(|| object.clone())
+        .then(|| (object.clone(), index.resource_of(&kind)))
 }
 
-async fn wake(operator: &Operator, key: &Key, object: &ElastiService) {
-    let done = apply::wake(&operator.client, key, object).await;
+async fn wake(operator: &Operator, key: &Key, object: &ElastiService, resource: &ApiResource) {
+    let done = apply::wake(&operator.client, key, object, resource).await;
     let now = clock::now();
     match &done {
         Ok(Done::Scaled(scaled)) => {

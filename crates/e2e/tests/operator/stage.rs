@@ -1,6 +1,6 @@
 use super::*;
 use anyhow::anyhow;
-use elasti_e2e::{Running, built};
+use elasti_e2e::{Running, app, built};
 use futures::{StreamExt, pin_mut};
 use http_body_util::Full;
 use hyper::{Request, body::Bytes, client::conn::http1};
@@ -300,40 +300,6 @@ fn count_ready(slice: &EndpointSlice) -> usize {
             )
         })
         .count()
-}
-
-fn app(name: &str, kind: &str, image: &str) -> String {
-    let service_name = if kind == "StatefulSet" {
-        format!("\n  serviceName: {name}")
-    } else {
-        String::new()
-    };
-    format!(
-        r#"
-apiVersion: apps/v1
-kind: {kind}
-metadata: {{name: {name}}}
-spec:{service_name}
-  selector: {{matchLabels: {{app: {name}}}}}
-  template:
-    metadata: {{labels: {{app: {name}}}}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - name: echo
-        image: {image}
-        imagePullPolicy: IfNotPresent
-        readinessProbe: {{httpGet: {{path: /, port: 8080}}, periodSeconds: 1}}
----
-apiVersion: v1
-kind: Service
-metadata: {{name: {name}}}
-spec:
-  ipFamilyPolicy: PreferDualStack
-  selector: {{app: {name}}}
-  ports: [{{port: 80, targetPort: 8080}}]
-"#
-    )
 }
 
 pub(super) const GIZMO_KIND: &str = r#"

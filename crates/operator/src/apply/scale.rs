@@ -1,14 +1,13 @@
 //! `/scale`, the same for every kind.
 
 use super::{Done, Error};
-use elasti_api::{ElastiService, ScaleTargetRef};
+use elasti_api::ElastiService;
 use elasti_runtime::watch::Key;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
-    core::GroupVersionKind,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scaled {
@@ -18,61 +17,61 @@ pub(crate) struct Scaled {
 
 /// Raises the target to `replicas`; one that has as many or more is left alone. Any replica of the
 /// operator may do this at any time.
-pub(crate) async fn up(
-    client: &Client,
-    key: &Key,
-    object: &ElastiService,
-    replicas: i32,
-) -> Result<Done, Error> {
-    let (api, name) = target(client, key, &object.spec.scale_target_ref);
-    let current = api.get_scale(name).await?;
-    let from = current
-        .spec
-        .and_then(|spec| spec.replicas)
-        .unwrap_or_default();
+pub(super) async fn up(target: &Target<'_>, replicas: i32) -> Result<Done, Error> {
+    let (from, _) = target.current().await?;
     if from >= replicas {
         return Ok(Done::Quietly);
     }
-    let patch = json!({"spec": {"replicas": replicas}});
-    api.patch_scale(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await?;
+    target.set(json!({"spec": {"replicas": replicas}})).await?;
     Ok(Done::Scaled(Scaled { from, to: replicas }))
 }
 
 /// Fails with a conflict if anybody wrote to the target since it was read, an autoscaler say.
-pub(super) async fn to_zero(
-    client: &Client,
-    key: &Key,
-    object: &ElastiService,
-) -> Result<Done, Error> {
-    let (api, name) = target(client, key, &object.spec.scale_target_ref);
-    let current = api.get_scale(name).await?;
-    let from = current
-        .spec
-        .and_then(|spec| spec.replicas)
-        .unwrap_or_default();
+pub(super) async fn to_zero(target: &Target<'_>) -> Result<Done, Error> {
+    let (from, version) = target.current().await?;
     if from == 0 {
         return Ok(Done::Quietly);
     }
-    let patch = json!({
-        "metadata": {"resourceVersion": current.metadata.resource_version},
-        "spec": {"replicas": 0},
-    });
-    api.patch_scale(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await?;
+    let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": 0}});
+    target.set(patch).await?;
     Ok(Done::Scaled(Scaled { from, to: 0 }))
 }
 
-fn target<'a>(
-    client: &Client,
-    key: &Key,
-    target: &'a ScaleTargetRef,
-) -> (Api<DynamicObject>, &'a str) {
-    let kind = GroupVersionKind::gvk(target.group(), target.version(), target.kind());
-    let api = Api::namespaced_with(
-        client.clone(),
-        &key.namespace,
-        &ApiResource::from_gvk(&kind),
-    );
-    (api, &target.name)
+/// What an ElastiService scales.
+pub(super) struct Target<'a> {
+    api: Api<DynamicObject>,
+    name: &'a str,
+}
+
+// === impl Target ===
+
+impl<'a> Target<'a> {
+    pub(super) fn new(
+        client: &Client,
+        resource: &ApiResource,
+        key: &Key,
+        object: &'a ElastiService,
+    ) -> Self {
+        Self {
+            api: Api::namespaced_with(client.clone(), &key.namespace, resource),
+            name: &object.spec.scale_target_ref.name,
+        }
+    }
+
+    /// Replicas, and the version at which they were that many. Zero is left out of the answer.
+    async fn current(&self) -> Result<(i32, Option<String>), Error> {
+        let scale = self.api.get_scale(self.name).await?;
+        let replicas = scale
+            .spec
+            .and_then(|spec| spec.replicas)
+            .unwrap_or_default();
+        Ok((replicas, scale.metadata.resource_version))
+    }
+
+    async fn set(&self, patch: Value) -> Result<(), Error> {
+        self.api
+            .patch_scale(self.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        Ok(())
+    }
 }

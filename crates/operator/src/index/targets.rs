@@ -6,6 +6,7 @@ use crate::facts::{Declared, TargetFacts};
 use elasti_core::plan::Target;
 use elasti_runtime::watch::{Change, Health, Key};
 use jiff::Timestamp;
+use kube::api::ApiResource;
 use std::collections::{BTreeSet, HashMap};
 
 impl Index {
@@ -33,6 +34,19 @@ impl Index {
                 Target::Unknown(format!("{} cannot be watched: {error}", kind.kind))
             }
         }
+    }
+
+    pub(crate) fn discover_kind(&mut self, kind: &Kind, resource: ApiResource) {
+        self.kind(kind).resource = Some(resource);
+    }
+
+    /// How the API server spells a kind, or how it most likely does.
+    pub(crate) fn resource_of(&self, kind: &Kind) -> ApiResource {
+        let discovered = self
+            .targets
+            .get(kind)
+            .and_then(|targets| targets.resource.clone());
+        discovered.unwrap_or_else(|| ApiResource::from_gvk(&kind.gvk()))
     }
 
     /// A kind whose last user is gone is forgotten with its targets.
@@ -76,6 +90,7 @@ impl Index {
         self.targets
             .entry(kind.clone())
             .or_insert_with(|| KindOfTargets {
+                resource: None,
                 health: Health::Starting,
                 found: HashMap::new(),
             })

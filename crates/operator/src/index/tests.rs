@@ -1,0 +1,176 @@
+use super::*;
+use elasti_core::plan::Target;
+use elasti_runtime::watch::Scope;
+use kube::api::DynamicObject;
+use serde_json::json;
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_700_000_000).unwrap()
+}
+
+fn key(name: &str) -> Key {
+    Key::new("shop", name)
+}
+
+fn declared(name: &str, service: &str, created: &str) -> (Key, Declared) {
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "elasti.truefoundry.com/v1alpha1",
+        "kind": "ElastiService",
+        "metadata": {"name": name, "namespace": "shop", "creationTimestamp": created},
+        "spec": {
+            "service": service,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": service},
+        },
+    }))
+    .unwrap();
+    (key(name), Declared::from(object))
+}
+
+fn slice(service: &str, ready: &[&str]) -> SliceFacts {
+    SliceFacts {
+        service: service.into(),
+        ours: false,
+        family: "IPv4".into(),
+        ready: ready.iter().map(ToString::to_string).collect(),
+        ports: Vec::new(),
+        created: None,
+    }
+}
+
+fn index() -> Index {
+    Index::new(key("resolvers"), now())
+}
+
+fn listed<F>(all: Vec<(Key, F)>) -> Change<F> {
+    Change::Listed(Scope::All, all)
+}
+
+#[test]
+fn a_relist_leaves_no_ghosts() {
+    let mut index = index();
+    let (web, api) = (
+        declared("web", "web", "2026-01-01T00:00:00Z"),
+        declared("api", "api", "2026-01-01T00:00:00Z"),
+    );
+    index.change_declared(listed(vec![web.clone(), api]));
+    let touched = index.change_declared(listed(vec![web]));
+    assert!(touched.contains(&key("api")), "whoever is gone is touched");
+    assert!(index.declared(&key("api")).is_none());
+    assert_eq!(index.owner_of_service(&key("api")), None);
+    assert_eq!(index.kinds_in_use().len(), 1);
+}
+
+#[test]
+fn a_relist_of_one_namespace_leaves_the_others_alone() {
+    let mut index = index();
+    index.change_declared(listed(vec![declared("web", "web", "2026-01-01T00:00:00Z")]));
+    index.change_declared(Change::Listed(
+        Scope::Namespace("elsewhere".into()),
+        Vec::new(),
+    ));
+    assert!(index.declared(&key("web")).is_some());
+}
+
+#[test]
+fn the_older_of_two_that_name_one_service_has_it() {
+    let mut index = index();
+    let older = declared("older", "web", "2026-01-01T00:00:00Z");
+    let younger = declared("younger", "web", "2026-02-01T00:00:00Z");
+    index.change_declared(listed(vec![younger.clone(), older]));
+    let Declared::Understood(object) = younger.1 else {
+        panic!("it is understood");
+    };
+    assert_eq!(
+        index.rival_of(&key("younger"), &object),
+        Some(&key("older"))
+    );
+    assert_eq!(index.owner_of_service(&key("web")), Some(&key("older")));
+
+    let touched = index.change_declared(Change::Deleted(key("older")));
+    assert!(touched.contains(&key("younger")), "it is its turn now");
+    assert_eq!(index.rival_of(&key("younger"), &object), None);
+}
+
+#[test]
+fn endpoints_touch_those_who_name_their_service() {
+    let mut index = index();
+    index.change_declared(listed(vec![declared("es", "web", "2026-01-01T00:00:00Z")]));
+    let added = index.change_slices(
+        Change::Applied(key("web-1"), slice("web", &["10.0.0.1"])),
+        now(),
+    );
+    assert!(added.contains(&key("es")));
+    let again = index.change_slices(
+        Change::Applied(key("web-1"), slice("web", &["10.0.0.1"])),
+        now(),
+    );
+    assert!(again.is_empty(), "nothing has changed");
+    let removed = index.change_slices(Change::Deleted(key("web-1")), now());
+    assert!(removed.contains(&key("es")));
+    assert_eq!(index.slices_of(&key("web")).count(), 0);
+}
+
+#[test]
+fn resolvers_that_come_and_go_are_noticed() {
+    let mut index = index();
+    assert_eq!(
+        index.no_resolver_since(),
+        Some(now()),
+        "none is known at first"
+    );
+    index.change_slices(
+        Change::Applied(key("r"), slice("resolvers", &["10.0.0.9"])),
+        now(),
+    );
+    assert_eq!(index.no_resolver_since(), None);
+    let later = now() + jiff::SignedDuration::from_secs(5);
+    index.change_slices(Change::Applied(key("r"), slice("resolvers", &[])), later);
+    assert_eq!(index.no_resolver_since(), Some(later));
+}
+
+#[test]
+fn a_target_is_missing_only_once_its_kind_is_listed() {
+    let mut index = index();
+    let kind = Kind {
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+    };
+    assert!(matches!(
+        index.target(&kind, &key("web")),
+        Target::Unknown(_)
+    ));
+    index.change_targets(
+        &kind,
+        listed(vec![(key("web"), TargetFacts { replicas: 3 })]),
+        now(),
+    );
+    index.change_kind_health(&kind, Health::Synced);
+    assert_eq!(
+        index.target(&kind, &key("web")),
+        Target::Found { replicas: 3 }
+    );
+    assert_eq!(index.target(&kind, &key("other")), Target::Missing);
+    index.change_kind_health(&kind, Health::Failing("forbidden".into()));
+    assert!(
+        matches!(index.target(&kind, &key("other")), Target::Unknown(why) if why.contains("forbidden"))
+    );
+}
+
+#[test]
+fn an_object_that_cannot_be_understood_harms_no_other() {
+    let mut index = index();
+    let broken: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "elasti.truefoundry.com/v1alpha1",
+        "kind": "ElastiService",
+        "metadata": {"name": "broken", "namespace": "shop"},
+        "spec": {"service": 7},
+    }))
+    .unwrap();
+    let web = declared("web", "web", "2026-01-01T00:00:00Z");
+    index.change_declared(listed(vec![(key("broken"), Declared::from(broken)), web]));
+    assert!(matches!(
+        index.declared(&key("broken")),
+        Some(Declared::Malformed(_))
+    ));
+    assert_eq!(index.understood().count(), 1);
+}
