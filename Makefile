@@ -5,7 +5,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test check deny e2e bench cluster-up cluster-down images crd
 
-export RUST_BACKTRACE ?= 0
+# Errors tell what went wrong in words.
+export RUST_LIB_BACKTRACE ?= 0
 export ELASTI_CLUSTER ?= elasti
 
 CARGO := cargo --locked

@@ -111,7 +111,8 @@ impl Place {
         )
     }
 
-    /// `kubectl apply` of manifests into this namespace.
+    /// `kubectl apply` of manifests into this namespace, on the server's side: tests that run side by
+    /// side may apply the same.
     pub fn apply(&self, manifests: &str) -> Result<()> {
         let mut kubectl = self
             .cluster
@@ -120,6 +121,8 @@ impl Place {
                 "--namespace",
                 self.namespace.name(),
                 "apply",
+                "--server-side",
+                "--force-conflicts",
                 "--filename=-",
             ])
             .stdin(Stdio::piped())

@@ -55,6 +55,7 @@ fn an_idle_target_falls_asleep_and_a_knock_wakes_it() -> Result<()> {
                 "readiness is written out"
             );
 
+            stage.sleep_no_more().await?;
             stage.knock("web").await?;
             stage.reaches(Phase::Awake, Mode::Serve).await?;
             ensure!(

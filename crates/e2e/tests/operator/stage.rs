@@ -137,6 +137,15 @@ impl<'a> Stage<'a> {
         self.place.apply(&object.to_string())
     }
 
+    /// What wakes from now on stays awake for longer than a test.
+    pub(super) async fn sleep_no_more(&self) -> Result<()> {
+        let patch = json!({"spec": {"cooldownPeriod": 900}});
+        self.elasti_services()
+            .patch("web", &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        Ok(())
+    }
+
     pub(super) fn elasti_services(&self) -> Api<ElastiService> {
         Api::namespaced(self.place.client.clone(), self.place.namespace.name())
     }
