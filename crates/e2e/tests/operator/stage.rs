@@ -218,13 +218,14 @@ impl<'a> Stage<'a> {
         Api::namespaced(self.place.client.clone(), self.place.namespace.name())
     }
 
-    /// Ends only with what must never be: an instant in which the public service has nobody.
+    /// Ends only with what must never be: an instant in which the public service, once it was served,
+    /// has nobody.
     pub(super) async fn witness_endpoints(&self) -> anyhow::Error {
         let config = watcher::Config::default().labels("kubernetes.io/service-name=web");
         let events = watcher(self.slices(), config);
         pin_mut!(events);
         let mut ready: HashMap<String, usize> = HashMap::new();
-        let mut listed = false;
+        let mut served = false;
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(slice) | watcher::Event::InitApply(slice)) => {
@@ -233,11 +234,12 @@ impl<'a> Stage<'a> {
                 Ok(watcher::Event::Delete(slice)) => {
                     ready.remove(&slice.name_any());
                 }
-                Ok(watcher::Event::InitDone) => listed = true,
-                Ok(watcher::Event::Init) => {}
+                Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
                 Err(error) => return error.into(),
             }
-            if listed && ready.values().sum::<usize>() == 0 {
+            let count: usize = ready.values().sum();
+            served |= count > 0;
+            if served && count == 0 {
                 return anyhow!("the public service had no endpoint: {ready:?}");
             }
         }
