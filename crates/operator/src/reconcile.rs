@@ -44,7 +44,12 @@ pub(crate) async fn work(operator: &Operator) {
                 .push(key.clone(), Instant::now() + until(again)),
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(elasti_service = %key, %error, "Could not reconcile");
+                // Somebody wrote in between: ordinary, and what they wrote is on its way to us.
+                if error.category() == "conflict" {
+                    tracing::debug!(elasti_service = %key, %error, "Written by somebody else meanwhile");
+                } else {
+                    tracing::warn!(elasti_service = %key, %error, "Could not reconcile");
+                }
                 operator.work.push(key.clone(), Instant::now() + RETRY);
             }
         }
