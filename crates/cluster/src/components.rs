@@ -1,9 +1,8 @@
 //! Kubernetes and CoreDNS, built from their Go modules once and kept in the user's cache.
 
-use crate::{layout::Layout, packages, progress::Progress};
+use crate::{digest::sha256, layout::Layout, packages, progress::Progress};
 use anyhow::{Context, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
-use sha2::{Digest, Sha256};
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
@@ -65,15 +64,8 @@ pub(crate) fn ensure_built(layout: &Layout) -> Result<PathBuf> {
 }
 
 pub(crate) fn place(layout: &Layout) -> PathBuf {
-    let digest = SOURCES
-        .iter()
-        .fold(Sha256::new(), |digest, (_, text)| digest.chain_update(text))
-        .finalize();
-    let key: String = digest
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = sha256(SOURCES.iter().map(|(_, text)| text));
+    let key = &digest[..12];
     layout
         .cache()
         .join(format!("kubernetes-{}-{key}", version()))

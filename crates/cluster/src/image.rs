@@ -1,9 +1,9 @@
 //! Images made without an engine: one static binary in one layer. The archive carries the OCI layout
 //! and, beside it, the index that `docker load` reads.
 
+use crate::digest::sha256;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::{
     fs,
     io::Write,
@@ -181,10 +181,7 @@ fn append(archive: &mut Builder<impl Write>, path: &str, bytes: &[u8], mode: u32
 
 impl Blob {
     fn new(bytes: Vec<u8>) -> Self {
-        let digest = Sha256::digest(&bytes)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = sha256([&bytes]);
         Self { digest, bytes }
     }
 

@@ -1,5 +1,5 @@
+use crate::digest::sha256;
 use anyhow::{Context, Result, bail, ensure};
-use sha2::{Digest, Sha256};
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -100,10 +100,7 @@ impl Layout {
     /// Cgroup of the whole node, below the root of every hierarchy. Clusters of the same name in
     /// other caches have others.
     pub(crate) fn cgroup(&self) -> String {
-        let digest = Sha256::digest(self.root().as_os_str().as_encoded_bytes());
-        format!(
-            "elasti-cluster-{}-{:02x}{:02x}{:02x}",
-            self.name, digest[0], digest[1], digest[2]
-        )
+        let digest = sha256([self.root().as_os_str().as_encoded_bytes()]);
+        format!("elasti-cluster-{}-{}", self.name, &digest[..6])
     }
 }

@@ -4,6 +4,7 @@
 mod cgroups;
 mod components;
 mod config;
+mod digest;
 mod image;
 mod keeper;
 mod layout;
@@ -58,6 +59,11 @@ impl Cluster {
         Self(Kind::Existing {
             context: context.map(str::to_owned),
         })
+    }
+
+    /// Where all files of the local cluster of that name are while it runs.
+    pub fn folder(name: &str) -> Result<PathBuf> {
+        Ok(layout::Layout::of_user(name)?.root())
     }
 
     /// Ends the local cluster of that name and removes all that belongs to it.

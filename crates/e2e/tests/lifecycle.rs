@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     env, fs,
     panic::{self, AssertUnwindSafe},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -201,7 +201,7 @@ impl Traces {
             "packet rules changed: {:?}",
             now.rules
         );
-        let folder = cache().join("clusters").join(name);
+        let folder = Cluster::folder(name)?;
         ensure!(!folder.exists(), "{} is left", folder.display());
         Ok(())
     }
@@ -247,12 +247,6 @@ fn output(program: &str, args: &[&str]) -> String {
         .output()
         .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
         .unwrap_or_default()
-}
-
-fn cache() -> PathBuf {
-    let home = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    home.unwrap_or_else(|| Path::new(&env::var_os("HOME").unwrap_or_default()).join(".cache"))
-        .join("elasti")
 }
 
 /// Runs a test with a cluster name of its own, which is gone afterwards in any case.

@@ -8,7 +8,6 @@ use crate::{
     queue::Queue,
     settings::Settings,
 };
-use elasti_core::plan::Patience;
 use elasti_runtime::{lease::Claim, watch::Key};
 use kube::{
     Client,
@@ -22,7 +21,6 @@ pub(crate) struct Operator {
     pub(crate) client: Client,
     pub(crate) claim: Claim,
     pub(crate) settings: Settings,
-    pub(crate) patience: Patience,
     pub(crate) metrics: Metrics,
     pub(crate) prometheus: Prometheus,
     pub(crate) recorder: Recorder,
@@ -56,7 +54,6 @@ impl Operator {
         Ok(Self {
             prometheus: Prometheus::new(settings.prometheus.clone())?,
             recorder: Recorder::new(client.clone(), reporter),
-            patience: settings.patience,
             index: Mutex::new(Index::new(resolver, clock::now())),
             work: Queue::default(),
             questions: Queue::default(),

@@ -77,7 +77,7 @@ async fn reconcile(operator: &Operator, key: &Key) -> Result<Option<Timestamp>, 
         return Ok(None);
     };
     let now = clock::now();
-    let plan = plan(&view.observed, now, operator.patience);
+    let plan = plan(&view.observed, now, operator.settings.patience);
     let failure = carry_out(operator, key, &view, &plan).await.err();
     if plan.steps.contains(&Step::RemoveFinalizer) && failure.is_none() {
         operator.metrics.forget(key);

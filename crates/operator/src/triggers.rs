@@ -59,8 +59,7 @@ fn interval(operator: &Operator, object: &ElastiService) -> Duration {
 async fn ask(operator: &Operator, key: &Key, object: &ElastiService) {
     let now = clock::now();
     let (opinion, may_sleep) = match window(object, now) {
-        Ok(true) => (opinion(operator, object, now).await, true),
-        Ok(false) => (opinion(operator, object, now).await, false),
+        Ok(open) => (opinion(operator, object, now).await, open),
         Err(error) => (Opinion::unknown("InvalidEnabledPeriod", error), false),
     };
     operator.learn(|index| {
