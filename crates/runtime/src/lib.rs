@@ -4,5 +4,6 @@ pub mod admin;
 pub mod lease;
 pub mod logs;
 pub mod readiness;
+pub mod sentry;
 pub mod shutdown;
 pub mod watch;

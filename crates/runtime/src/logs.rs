@@ -1,11 +1,12 @@
 //! Structured logs on stderr.
 
+use crate::sentry;
 use std::{
     io::{self, IsTerminal},
     str::FromStr,
 };
 use tracing::{Subscriber, level_filters::LevelFilter};
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+use tracing_subscriber::{EnvFilter, fmt::MakeWriter, layer::SubscriberExt};
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Format {
@@ -27,11 +28,12 @@ pub enum Error {
     Again,
 }
 
-/// `level` is one for all (`info`), or a list of directives (`info,kube=debug`).
-pub fn init(level: &str, format: Format) -> Result<(), Error> {
+/// `level` is one for all (`info`), or a list of directives (`info,kube=debug`). What is logged is
+/// also shown to `reports`.
+pub fn init(level: &str, format: Format, reports: Option<sentry::Layer>) -> Result<(), Error> {
     let filter = filter(level)?;
     let colours = io::stderr().is_terminal();
-    let subscriber = subscriber(filter, format, io::stderr, colours);
+    let subscriber = subscriber(filter, format, io::stderr, colours, reports);
     tracing::subscriber::set_global_default(subscriber).map_err(|_| Error::Again)
 }
 
@@ -55,6 +57,7 @@ fn subscriber<W>(
     format: Format,
     writer: W,
     colours: bool,
+    reports: Option<sentry::Layer>,
 ) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -64,8 +67,8 @@ where
         .with_writer(writer)
         .with_ansi(colours);
     match format {
-        Format::Text => Box::new(lines.finish()),
-        Format::Json => Box::new(lines.json().flatten_event(true).finish()),
+        Format::Text => Box::new(lines.finish().with(reports)),
+        Format::Json => Box::new(lines.json().flatten_event(true).finish().with(reports)),
     }
 }
 
@@ -110,6 +113,7 @@ mod tests {
             format,
             move || writer.clone(),
             false,
+            None,
         );
         tracing::subscriber::with_default(lines, work);
         String::from_utf8(page.0.lock().clone()).unwrap()

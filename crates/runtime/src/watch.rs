@@ -12,8 +12,8 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use std::{fmt, sync::Arc, time::Duration};
-use tokio::sync::watch;
+use std::{fmt, mem, sync::Arc, time::Duration};
+use tokio::time::timeout;
 
 /// Namespace and name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,9 +43,15 @@ pub enum Scope {
 pub enum Health {
     Starting,
     Synced,
+    /// The API server knows no such kind.
+    Absent(String),
     /// In the words of the last error.
     Failing(String),
 }
+
+/// How long no error must follow an error for a watch to be well again: a watch that is resumed says
+/// nothing. Longer than the longest pause between two attempts.
+const CALM: Duration = Duration::from_secs(15);
 
 /// Watches until it is dropped. `strip` keeps of an object what the index needs, so that a list is
 /// never held whole.
@@ -53,28 +59,59 @@ pub async fn watch<K, F>(
     api: Api<K>,
     scope: Scope,
     config: watcher::Config,
-    health: watch::Sender<Health>,
     strip: impl Fn(K) -> F,
     mut tell: impl FnMut(Change<F>),
+    mut report: impl FnMut(Health),
 ) where
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
 {
     let events = watcher::watcher(api, config).backoff(backoff());
     pin_mut!(events);
     let mut listed = Vec::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(object)) => listed.push((Key::of(&object), strip(object))),
+    let mut health = Health::Starting;
+    let mut known = false;
+    loop {
+        let patience = match (&health, known) {
+            (Health::Failing(_) | Health::Absent(_), true) => CALM,
+            _ => Duration::MAX,
+        };
+        let event = match timeout(patience, events.next()).await {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(_) => {
+                health = Health::Synced;
+                report(health.clone());
+                continue;
+            }
+        };
+        let now = match event {
+            Ok(Event::Init) => {
+                known = false;
+                listed.clear();
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                listed.push((Key::of(&object), strip(object)));
+                continue;
+            }
             Ok(Event::InitDone) => {
-                tell(Change::Listed(scope.clone(), std::mem::take(&mut listed)));
-                health.send_replace(Health::Synced);
+                known = true;
+                tell(Change::Listed(scope.clone(), mem::take(&mut listed)));
+                Health::Synced
             }
-            Ok(Event::Apply(object)) => tell(Change::Applied(Key::of(&object), strip(object))),
-            Ok(Event::Delete(object)) => tell(Change::Deleted(Key::of(&object))),
-            Err(error) => {
-                health.send_replace(Health::Failing(error.to_string()));
+            Ok(Event::Apply(object)) => {
+                tell(Change::Applied(Key::of(&object), strip(object)));
+                Health::Synced
             }
+            Ok(Event::Delete(object)) => {
+                tell(Change::Deleted(Key::of(&object)));
+                Health::Synced
+            }
+            Err(error) => Health::from(&error),
+        };
+        if health != now {
+            health = now;
+            report(health.clone());
         }
     }
 }
@@ -87,6 +124,24 @@ fn backoff() -> ResetTimerBackoff<ExponentialBackoff> {
         .with_jitter()
         .without_max_times();
     ResetTimerBackoff::new(growing.into(), Duration::from_secs(60))
+}
+
+// === impl Health ===
+
+impl From<&watcher::Error> for Health {
+    fn from(error: &watcher::Error) -> Self {
+        let status = match error {
+            watcher::Error::InitialListFailed(kube::Error::Api(status))
+            | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+            | watcher::Error::WatchError(status) => status,
+            other => return Self::Failing(other.to_string()),
+        };
+        if status.code == 404 {
+            Self::Absent(status.message.clone())
+        } else {
+            Self::Failing(status.message.clone())
+        }
+    }
 }
 
 // === impl Scope ===
