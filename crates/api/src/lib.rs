@@ -20,7 +20,7 @@ pub use self::{
     hold::Hold,
     period::EnabledPeriod,
     probe::ProbeRule,
-    status::{ElastiServiceStatus, LastWake, Mode, Phase, RoutedPort},
+    status::{Attached, AttachedTarget, ElastiServiceStatus, LastWake, Mode, Phase, RoutedPort},
     target::ScaleTargetRef,
     trigger::{InvalidTrigger, PrometheusTrigger, Threshold, Trigger},
 };

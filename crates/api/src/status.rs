@@ -1,3 +1,4 @@
+use crate::{AutoscalerKind, ElastiServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -49,6 +50,44 @@ pub struct ElastiServiceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["port"]))]
     pub ports: Vec<RoutedPort>,
+
+    /// What it works on. What the spec no longer names is restored before this moves on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached: Option<Attached>,
+
+    /// When requests last waited for it, as far as the replica that leads was not told itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_knock_time: Option<Time>,
+}
+
+/// The objects of others that an ElastiService works on. Free of the spec's rules: what an older
+/// version stored must be written down, too.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attached {
+    /// The service whose traffic it watches.
+    pub service: String,
+
+    /// The workload that it scales.
+    pub target: AttachedTarget,
+
+    /// The ScaledObject that it pauses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_object: Option<String>,
+}
+
+/// A workload that is scaled.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachedTarget {
+    /// Group and version of its kind.
+    pub api_version: String,
+
+    /// Its kind.
+    pub kind: String,
+
+    /// Its name.
+    pub name: String,
 }
 
 /// The two ways that a service's traffic can take.
@@ -106,6 +145,27 @@ fn mode_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mo
         Written::Mode(mode) => Some(mode),
         Written::Undecided(IgnoredAny) => None,
     })
+}
+
+// === impl Attached ===
+
+impl From<&ElastiServiceSpec> for Attached {
+    fn from(spec: &ElastiServiceSpec) -> Self {
+        let target = &spec.scale_target_ref;
+        let keda = spec
+            .autoscaler
+            .as_ref()
+            .filter(|autoscaler| autoscaler.kind == AutoscalerKind::Keda);
+        Self {
+            service: spec.service.clone(),
+            target: AttachedTarget {
+                api_version: target.api_version.clone(),
+                kind: target.kind().into(),
+                name: target.name.clone(),
+            },
+            scaled_object: keda.map(|autoscaler| autoscaler.name.clone()),
+        }
+    }
 }
 
 // === impl Mode ===

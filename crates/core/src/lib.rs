@@ -2,6 +2,7 @@
 
 pub mod host;
 pub mod plan;
+pub mod ports;
 pub mod probe;
 pub mod schedule;
 pub mod verdict;

@@ -24,6 +24,10 @@ pub struct Observed {
     pub cooldown: SignedDuration,
     /// An older ElastiService that names the same service or target.
     pub rival: Option<String>,
+    /// What it still works on though it should not.
+    pub former: Former,
+    /// Whether its status names what it works on, so that nobody can forget it.
+    pub attached: bool,
     pub service: Service,
     pub private_service: Copy,
     pub target: Target,
@@ -31,6 +35,10 @@ pub struct Observed {
     pub ready_endpoints: usize,
     pub slices: Slices,
     pub resolvers: Resolvers,
+    /// Ready resolvers that nobody has seen accept its connections yet.
+    pub unproven_resolvers: bool,
+    /// Resolver ports that it has and no longer needs.
+    pub surplus_ports: bool,
     pub autoscaler: Autoscaler,
     pub opinion: Opinion,
     /// Whether the enabled period lets the target sleep now.
@@ -41,6 +49,16 @@ pub struct Observed {
     pub asleep_since: Option<Timestamp>,
     /// When a resolver last told of requests for it.
     pub last_knock: Option<Timestamp>,
+    /// A watch fails: what is known may be old.
+    pub blind: bool,
+}
+
+/// Objects of others that an ElastiService has worked on and no longer names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Former {
+    pub service: bool,
+    pub target: bool,
+    pub autoscaler: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +104,19 @@ pub enum Slices {
 pub enum Resolvers {
     Ready,
     /// Nobody can hold traffic.
-    GoneSince(Timestamp),
+    Gone {
+        since: Timestamp,
+        why: Absence,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    NoneReady,
+    /// None of those that are ready accepts connections on the ports of this service.
+    NoneAccepts,
+    /// None has an address of a family that the service has.
+    OtherFamily,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +126,8 @@ pub enum Autoscaler {
     Missing,
     Running,
     Paused,
+    /// It cannot be watched.
+    Unknown,
 }
 
 /// How long the world is given to follow.
@@ -123,8 +155,15 @@ pub struct Plan {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// Removes what was made for the service that it no longer names.
+    ReleaseService,
+    /// Brings the target that it no longer names back up.
+    ReleaseTarget,
+    ReleaseAutoscaler,
     AddFinalizer,
     ApplyPrivateService,
+    /// Finds out which resolvers accept its connections.
+    AskResolvers,
     PublishSlices,
     ResumeAutoscaler,
     ScaleUp {
@@ -136,11 +175,15 @@ pub enum Step {
     StepBack,
     RemoveSlices,
     RemovePrivateService,
+    /// Lets go of resolver ports, which rest from then on.
+    RestPorts,
     RemoveFinalizer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
+    AutoscalerUnknown,
+    Blind,
     Conflict,
     CoolingDown,
     DryRunWouldSleep,
@@ -152,15 +195,32 @@ pub enum Note {
 }
 
 pub fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    let mut plan = present(observed, now, patience);
+    let mut steps = observed.former.steps();
+    steps.append(&mut plan.steps);
+    plan.steps = steps;
+    plan
+}
+
+/// For what the spec names now.
+fn present(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     if let Some(since) = observed.deleting_since {
         return leaving::plan(observed, since, now, patience);
     }
-    if observed.rival.is_some() {
-        return Plan::noting(Note::Conflict);
+    let mut plan = if observed.rival.is_some() {
+        Plan::noting(Note::Conflict)
+    } else if observed.service != Service::Usable {
+        leaving::without_service(observed)
+    } else {
+        with_service(observed, now, patience)
+    };
+    if observed.surplus_ports {
+        plan.steps.push(Step::RestPorts);
     }
-    if observed.service != Service::Usable {
-        return leaving::without_service(observed);
-    }
+    plan
+}
+
+fn with_service(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = match observed.target {
         Target::Missing | Target::Unknown(_) => Plan::idle(),
         Target::Found { replicas: 0 } => asleep::plan(observed, now, patience),
@@ -192,6 +252,21 @@ impl Observed {
 
     fn knocked_since(&self, moment: Timestamp) -> bool {
         self.last_knock.is_some_and(|knock| knock >= moment)
+    }
+}
+
+// === impl Former ===
+
+impl Former {
+    fn steps(self) -> Vec<Step> {
+        [
+            (self.service, Step::ReleaseService),
+            (self.autoscaler, Step::ReleaseAutoscaler),
+            (self.target, Step::ReleaseTarget),
+        ]
+        .into_iter()
+        .filter_map(|(holds, step)| holds.then_some(step))
+        .collect()
     }
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = held(observed, Phase::Asleep);
     match reason_to_wake(observed, now, patience) {
-        Wake::Now if observed.dry_run => plan.note = Some(Note::DryRunWouldWake),
+        Wake::Now if dry(observed) => plan.note = Some(Note::DryRunWouldWake),
         Wake::Now => {
             plan.phase = Some(Phase::Waking);
             if observed.autoscaler == Autoscaler::Paused {
@@ -21,10 +21,19 @@ pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> P
         Wake::At(moment) => plan.look_again = Some(moment),
         Wake::Never => {}
     }
-    if observed.resolvers != Resolvers::Ready {
+    if observed.resolvers != Resolvers::Ready && plan.note.is_none() {
         plan.note = Some(Note::NoResolver);
     }
     plan
+}
+
+/// What was put to sleep before the dry run began is still woken: its requests wait.
+fn dry(observed: &Observed) -> bool {
+    observed.dry_run && !(observed.slices != Slices::Absent && knocked(observed))
+}
+
+fn knocked(observed: &Observed) -> bool {
+    observed.knocked_since(observed.asleep_since.unwrap_or(observed.created))
 }
 
 /// Scaled up, by us or by somebody else, and not ready yet.
@@ -37,15 +46,20 @@ pub(super) fn waking(observed: &Observed) -> Plan {
 }
 
 fn held(observed: &Observed, phase: Phase) -> Plan {
+    let untouched = observed.dry_run && observed.slices == Slices::Absent;
     let publish = observed.resolvers == Resolvers::Ready
-        && !matches!(observed.slices, Slices::Current { .. });
+        && !matches!(observed.slices, Slices::Current { .. })
+        && !untouched;
     let proxied = publish || observed.slices != Slices::Absent;
+    let mut steps = Vec::new();
+    if observed.unproven_resolvers && !untouched {
+        steps.push(Step::AskResolvers);
+    }
+    if publish {
+        steps.push(Step::PublishSlices);
+    }
     Plan {
-        steps: if publish {
-            vec![Step::PublishSlices]
-        } else {
-            Vec::new()
-        },
+        steps,
         phase: Some(phase),
         mode: Some(if proxied { Mode::Proxy } else { Mode::Serve }),
         ..Plan::idle()
@@ -59,7 +73,7 @@ enum Wake {
 }
 
 fn reason_to_wake(observed: &Observed, now: Timestamp, patience: Patience) -> Wake {
-    if observed.knocked_since(observed.asleep_since.unwrap_or(observed.created)) {
+    if knocked(observed) {
         return Wake::Now;
     }
     if observed.paused {
@@ -69,8 +83,8 @@ fn reason_to_wake(observed: &Observed, now: Timestamp, patience: Patience) -> Wa
         return Wake::Now;
     }
     match observed.resolvers {
-        Resolvers::GoneSince(moment) if now >= later(moment, patience.resolvers) => Wake::Now,
-        Resolvers::GoneSince(moment) => Wake::At(later(moment, patience.resolvers)),
+        Resolvers::Gone { since, .. } if now >= later(since, patience.resolvers) => Wake::Now,
+        Resolvers::Gone { since, .. } => Wake::At(later(since, patience.resolvers)),
         Resolvers::Ready => Wake::Never,
     }
 }

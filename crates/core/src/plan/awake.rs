@@ -6,14 +6,18 @@ use elasti_api::{Mode, Phase};
 use jiff::Timestamp;
 
 pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
-    match reluctance(observed, now) {
+    let mut plan = match reluctance(observed, now) {
         None => fall_asleep(observed, now, patience),
         Some((note, look_again)) => Plan {
             note,
             look_again,
             ..serve(observed)
         },
+    };
+    if observed.unproven_resolvers && observed.opinion.verdict == Verdict::Idle {
+        plan.steps.insert(0, Step::AskResolvers);
     }
+    plan
 }
 
 /// Why the target stays up, if it does, and when that ends by itself.
@@ -29,8 +33,14 @@ fn reluctance(observed: &Observed, now: Timestamp) -> Option<(Option<Note>, Opti
         Some((Some(Note::NoResolver), None))
     } else if now < rested {
         Some((Some(Note::CoolingDown), Some(rested)))
+    } else if observed.blind {
+        Some((Some(Note::Blind), None))
+    } else if observed.autoscaler == Autoscaler::Unknown {
+        Some((Some(Note::AutoscalerUnknown), None))
     } else if observed.dry_run {
         Some((Some(Note::DryRunWouldSleep), None))
+    } else if !observed.attached {
+        Some((None, None))
     } else {
         None
     }

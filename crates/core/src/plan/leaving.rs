@@ -13,12 +13,12 @@ pub(super) fn plan(
     // What a rival still needs is not ours to take away.
     if observed.rival.is_some() {
         return Plan {
-            steps: finalizer(observed),
+            steps: last(observed),
             ..Plan::idle()
         };
     }
-    let mut steps = restore(observed);
     let holding = later(since, patience.leave);
+    let mut steps = restore(observed, now < holding);
     if now < holding && must_hold(observed) {
         return Plan {
             steps,
@@ -29,7 +29,7 @@ pub(super) fn plan(
         };
     }
     steps.extend(remove(observed));
-    steps.extend(finalizer(observed));
+    steps.extend(last(observed));
     Plan {
         steps,
         ..Plan::idle()
@@ -48,13 +48,20 @@ pub(super) fn without_service(observed: &Observed) -> Plan {
     plan
 }
 
-/// The target as its owner left it: up, with its autoscaler at work.
-fn restore(observed: &Observed) -> Vec<Step> {
+/// The target as its owner left it: up, with its autoscaler at work. What cannot be seen is tried
+/// for a while.
+fn restore(observed: &Observed, trying: bool) -> Vec<Step> {
     let mut steps = Vec::new();
-    if observed.autoscaler == Autoscaler::Paused {
+    let unseen = observed.autoscaler == Autoscaler::Unknown && trying;
+    if observed.autoscaler == Autoscaler::Paused || unseen {
         steps.push(Step::ResumeAutoscaler);
     }
-    if observed.target == (Target::Found { replicas: 0 }) {
+    let asleep = match observed.target {
+        Target::Found { replicas } => replicas == 0,
+        Target::Unknown(_) => trying,
+        Target::Missing => false,
+    };
+    if asleep {
         steps.push(Step::ScaleUp {
             replicas: observed.min_replicas,
         });
@@ -79,10 +86,13 @@ fn remove(observed: &Observed) -> Vec<Step> {
     steps
 }
 
-fn finalizer(observed: &Observed) -> Vec<Step> {
-    if observed.finalizer {
-        vec![Step::RemoveFinalizer]
-    } else {
-        Vec::new()
+fn last(observed: &Observed) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if observed.surplus_ports {
+        steps.push(Step::RestPorts);
     }
+    if observed.finalizer {
+        steps.push(Step::RemoveFinalizer);
+    }
+    steps
 }

@@ -18,18 +18,23 @@ fn idle_service() -> Observed {
         min_replicas: 2,
         cooldown: MINUTE,
         rival: None,
+        former: Former::default(),
+        attached: true,
         service: Service::Usable,
         private_service: Copy::Current,
         target: Target::Found { replicas: 1 },
         ready_endpoints: 1,
         slices: Slices::Absent,
         resolvers: Resolvers::Ready,
+        unproven_resolvers: false,
+        surplus_ports: false,
         autoscaler: Autoscaler::None,
         opinion: Opinion::idle("BelowThreshold", "0 is below 1"),
         may_sleep: true,
         last_active: None,
         asleep_since: None,
         last_knock: None,
+        blind: false,
     }
 }
 
@@ -40,6 +45,13 @@ fn sleeping_service() -> Observed {
         slices: Slices::Current { since: at(90) },
         asleep_since: Some(at(100)),
         ..idle_service()
+    }
+}
+
+fn gone(since: Timestamp) -> Resolvers {
+    Resolvers::Gone {
+        since,
+        why: Absence::NoneReady,
     }
 }
 
@@ -196,10 +208,34 @@ fn nothing_falls_asleep_without_its_conditions() {
         (
             "no resolver",
             Observed {
-                resolvers: Resolvers::GoneSince(at(99)),
+                resolvers: gone(at(99)),
                 ..idle.clone()
             },
             Some(Note::NoResolver),
+        ),
+        (
+            "a failing watch",
+            Observed {
+                blind: true,
+                ..idle.clone()
+            },
+            Some(Note::Blind),
+        ),
+        (
+            "an autoscaler out of sight",
+            Observed {
+                autoscaler: Autoscaler::Unknown,
+                ..idle.clone()
+            },
+            Some(Note::AutoscalerUnknown),
+        ),
+        (
+            "nobody would remember it",
+            Observed {
+                attached: false,
+                ..idle.clone()
+            },
+            None,
         ),
         (
             "unknown",
@@ -220,7 +256,7 @@ fn nothing_falls_asleep_without_its_conditions() {
 #[test]
 fn what_sleeps_is_woken_when_nobody_can_hold_its_traffic() {
     let observed = Observed {
-        resolvers: Resolvers::GoneSince(at(200)),
+        resolvers: gone(at(200)),
         ..sleeping_service()
     };
     let early = planned(&observed, 201);
@@ -279,6 +315,97 @@ fn deletion_does_not_wait_for_what_is_gone() {
 }
 
 #[test]
+fn deletion_tries_for_a_while_to_restore_what_cannot_be_seen() {
+    let observed = Observed {
+        deleting_since: Some(at(200)),
+        target: Target::Unknown("Rollout cannot be watched".into()),
+        autoscaler: Autoscaler::Unknown,
+        ..sleeping_service()
+    };
+    assert_eq!(
+        planned(&observed, 201).steps[..2],
+        [Step::ResumeAutoscaler, Step::ScaleUp { replicas: 2 }]
+    );
+    assert_eq!(
+        planned(&observed, 230).steps,
+        [
+            Step::RemoveSlices,
+            Step::RemovePrivateService,
+            Step::RemoveFinalizer
+        ],
+        "and then lets go"
+    );
+}
+
+#[test]
+fn what_is_no_longer_named_is_released_first() {
+    let observed = Observed {
+        former: Former {
+            service: true,
+            target: true,
+            autoscaler: true,
+        },
+        surplus_ports: true,
+        slices: Slices::Absent,
+        ..sleeping_service()
+    };
+    assert_eq!(
+        planned(&observed, 200).steps,
+        [
+            Step::ReleaseService,
+            Step::ReleaseAutoscaler,
+            Step::ReleaseTarget,
+            Step::PublishSlices,
+            Step::RestPorts,
+        ]
+    );
+}
+
+#[test]
+fn a_dry_run_leaves_what_others_scale_to_zero_alone() {
+    let observed = Observed {
+        dry_run: true,
+        slices: Slices::Absent,
+        opinion: Opinion::active("AboveThreshold", "5 is not below 1"),
+        ..sleeping_service()
+    };
+    let plan = planned(&observed, 200);
+    assert_eq!(
+        (plan.steps, plan.mode, plan.note),
+        (vec![], Some(Mode::Serve), Some(Note::DryRunWouldWake))
+    );
+}
+
+#[test]
+fn a_dry_run_still_wakes_what_slept_before_it() {
+    let observed = Observed {
+        dry_run: true,
+        last_knock: Some(at(200)),
+        ..sleeping_service()
+    };
+    assert_eq!(
+        planned(&observed, 200).steps,
+        [Step::ScaleUp { replicas: 2 }]
+    );
+}
+
+#[test]
+fn resolvers_are_asked_before_anything_needs_them() {
+    let absent = Resolvers::Gone {
+        since: at(100),
+        why: Absence::NoneAccepts,
+    };
+    let observed = Observed {
+        resolvers: absent,
+        unproven_resolvers: true,
+        ..idle_service()
+    };
+    let plan = planned(&observed, 100);
+    assert_eq!(plan.steps, [Step::AskResolvers]);
+    assert_eq!(plan.note, Some(Note::NoResolver));
+}
+
+#[test]
 fn the_younger_of_two_rivals_touches_nothing() {
     let observed = Observed {
         rival: Some("older".into()),
@@ -323,7 +450,7 @@ fn anything() -> impl Strategy<Value = Observed> {
                 resolvers: if resolvers {
                     Resolvers::Ready
                 } else {
-                    Resolvers::GoneSince(at(150))
+                    gone(at(150))
                 },
                 autoscaler: [
                     Autoscaler::None,
@@ -360,11 +487,12 @@ proptest! {
     }
 
     #[test]
-    fn a_dry_run_never_scales(observed in anything(), now in 0..400i64) {
+    fn a_dry_run_scales_only_for_requests_that_wait_already(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
         if observed.dry_run && observed.deleting_since.is_none() {
-            let scales = |step: &Step| matches!(step, Step::ScaleToZero | Step::ScaleUp { .. });
-            prop_assert!(!plan.steps.iter().any(scales));
+            prop_assert!(!plan.steps.contains(&Step::ScaleToZero));
+            let up = plan.steps.iter().any(|step| matches!(step, Step::ScaleUp { .. }));
+            prop_assert!(!up || observed.last_knock.is_some() && observed.slices != Slices::Absent);
         }
     }
 
