@@ -2,14 +2,21 @@
 
 mod autoscaler;
 mod children;
+mod release;
+mod resting;
 mod scale;
 mod status;
 
-pub(crate) use self::{autoscaler::scaled_objects, scale::Scaled, status::write as write_status};
+pub(crate) use self::{
+    autoscaler::scaled_objects,
+    resting::{Resting, read as read_resting},
+    scale::Scaled,
+    status::{write as write_status, write_knock},
+};
 
-use crate::{desired::Desired, facts::ServiceFacts};
+use crate::{desired::Desired, facts::ServiceFacts, index::scaled_object_key};
 use elasti_api::{ElastiService, FINALIZER};
-use elasti_core::plan::Step;
+use elasti_core::plan::{Autoscaler, Step};
 use elasti_runtime::watch::Key;
 use kube::{
     Api, Client, ResourceExt,
@@ -26,6 +33,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) desired: &'a Desired,
     pub(crate) public_service: Option<&'a ServiceFacts>,
     pub(crate) target_resource: &'a ApiResource,
+    /// Numbers that are no longer needed.
+    pub(crate) surplus_ports: &'a [u16],
 }
 
 /// What a step did, where somebody should hear of it.
@@ -42,24 +51,28 @@ pub(crate) struct Error(#[from] kube::Error);
 pub(crate) async fn step(
     client: &Client,
     subject: &Subject<'_>,
+    resting: &Resting,
     step: &Step,
 ) -> Result<Done, Error> {
     match step {
+        Step::ReleaseService => release::service(client, subject).await?,
+        Step::ReleaseTarget => return release::target(client, subject).await,
+        Step::ReleaseAutoscaler => release::autoscaler(client, subject).await?,
         Step::AddFinalizer => finalizer(client, subject, true).await?,
         Step::RemoveFinalizer => finalizer(client, subject, false).await?,
         Step::ApplyPrivateService => children::apply_private_service(client, subject).await?,
         Step::RemovePrivateService => children::remove_private_service(client, subject).await?,
         Step::PublishSlices => children::publish_slices(client, subject).await?,
         Step::RemoveSlices => children::remove_slices(client, subject).await?,
-        Step::PauseAutoscaler => {
-            autoscaler::set_paused(client, subject.key, subject.object, true).await?
+        Step::PauseAutoscaler => set_paused(client, subject.key, subject.object, true).await?,
+        Step::ResumeAutoscaler => set_paused(client, subject.key, subject.object, false).await?,
+        Step::RestPorts => resting.write(client, subject.surplus_ports).await?,
+        Step::ScaleUp { replicas } => {
+            let scaled = scale::up(&subject.target(client), *replicas).await;
+            return gone_is_quiet(scaled);
         }
-        Step::ResumeAutoscaler => {
-            autoscaler::set_paused(client, subject.key, subject.object, false).await?
-        }
-        Step::ScaleUp { replicas } => return scale::up(&subject.target(client), *replicas).await,
         Step::ScaleToZero => return scale::to_zero(&subject.target(client)).await,
-        Step::StepBack => {}
+        Step::AskResolvers | Step::StepBack => {}
     }
     Ok(Done::Quietly)
 }
@@ -70,10 +83,26 @@ pub(crate) async fn wake(
     key: &Key,
     object: &ElastiService,
     resource: &ApiResource,
+    autoscaler: Autoscaler,
 ) -> Result<Done, Error> {
-    autoscaler::set_paused(client, key, object, false).await?;
-    let target = scale::Target::new(client, resource, key, object);
-    scale::up(&target, object.spec.min_target_replicas).await
+    if matches!(autoscaler, Autoscaler::Paused | Autoscaler::Unknown) {
+        set_paused(client, key, object, false).await?;
+    }
+    let name = &object.spec.scale_target_ref.name;
+    let target = scale::Target::new(client, resource, key, name);
+    scale::from_zero(&target, object.spec.min_target_replicas).await
+}
+
+async fn set_paused(
+    client: &Client,
+    key: &Key,
+    object: &ElastiService,
+    paused: bool,
+) -> Result<(), Error> {
+    match scaled_object_key(key, object) {
+        Some(scaled_object) => autoscaler::set_paused(client, &scaled_object, paused).await,
+        None => Ok(()),
+    }
 }
 
 /// Other finalizers stay; a conflict means that somebody wrote in between, and is tried again.
@@ -106,17 +135,35 @@ fn gone_is_fine(outcome: Result<(), kube::Error>) -> Result<(), Error> {
     }
 }
 
+fn gone_is_quiet(outcome: Result<Done, Error>) -> Result<Done, Error> {
+    match outcome {
+        Err(error) if error.category() == "not_found" => Ok(Done::Quietly),
+        outcome => outcome,
+    }
+}
+
 // === impl Subject ===
 
 impl Subject<'_> {
     fn target(&self, client: &Client) -> scale::Target<'_> {
-        scale::Target::new(client, self.target_resource, self.key, self.object)
+        let name = &self.object.spec.scale_target_ref.name;
+        scale::Target::new(client, self.target_resource, self.key, name)
     }
 }
 
 // === impl Error ===
 
 impl Error {
+    pub(crate) const CATEGORIES: [&str; 7] = [
+        "forbidden",
+        "not_found",
+        "conflict",
+        "invalid",
+        "server",
+        "refused",
+        "unreachable",
+    ];
+
     /// For labels and logs: few, whatever the API server says.
     pub(crate) fn category(&self) -> &'static str {
         match &self.0 {

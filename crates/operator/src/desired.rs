@@ -3,14 +3,19 @@
 
 use crate::{
     facts::{MANAGED_BY, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, ServiceFacts, SliceFacts},
-    index::Index,
+    index::{Index, Routes},
 };
 use elasti_api::{ElastiService, names};
+use elasti_core::plan::Absence;
 use elasti_runtime::watch::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
+    net::{IpAddr, SocketAddr},
+};
 
 /// Marks private services, so that their slices can be watched alone.
 const PRIVATE_LABEL: &str = "elasti.truefoundry.com/private-service-of";
@@ -28,39 +33,67 @@ pub(crate) struct Slice {
 pub(crate) struct Desired {
     slices: Vec<Slice>,
     service: String,
+    /// Where nobody has seen a resolver accept connections yet.
+    pub(crate) unproven: Vec<SocketAddr>,
+    /// Why not every family of the service has somebody who holds its traffic.
+    pub(crate) absence: Option<Absence>,
 }
+
+/// All resolvers are listed up to this many, so that each is in every slice; beyond, a service has
+/// a subset of its own, so that the coming and going of one rewrites a share of the slices.
+const HANDFUL: usize = 8;
 
 // === impl Desired ===
 
 impl Desired {
-    pub(crate) fn new(index: &Index, key: &Key, object: &ElastiService, proxy_port: i32) -> Self {
-        let service = &object.spec.service;
-        let Some(facts) = index.service(&key.beside(service)) else {
+    pub(crate) fn new(
+        index: &Index,
+        key: &Key,
+        object: &ElastiService,
+        routes: &Routes,
+        proxy_port: u16,
+    ) -> Self {
+        let service = key.beside(&object.spec.service);
+        let Some(facts) = index.service(&service) else {
             return Self::default();
         };
-        let ports: Vec<_> = facts
-            .ports
-            .iter()
-            .filter(|port| port.protocol.as_deref() == Some("TCP"))
-            .map(|port| (port.name.clone(), Some(proxy_port)))
-            .collect();
-        let slices = index
-            .resolvers()
-            .into_iter()
-            .filter(|(family, addresses)| {
-                !addresses.is_empty() && facts.families.iter().any(|f| f == family)
-            })
-            .map(|(family, addresses)| Slice {
-                name: slice_name(service, family),
-                family: family.into(),
-                addresses: addresses.into_iter().map(str::to_owned).collect(),
+        let mut desired = Self {
+            service: object.spec.service.clone(),
+            ..Self::default()
+        };
+        let ports = ports(facts, routes, proxy_port);
+        // A number that only this process knows could be forgotten, and name two.
+        let status = object.status.as_ref();
+        let lasting = status.map(|status| &status.ports) == Some(&routes.ports);
+        let resolvers = index.resolvers();
+        for family in &facts.families {
+            let ready = resolvers.get(family.as_str());
+            let chosen = ready.map_or_else(Vec::new, |ready| subset(&service, ready));
+            if chosen.is_empty() {
+                desired.absence = desired.absence.or(Some(Absence::OtherFamily));
+                continue;
+            }
+            let mut slice = Slice {
+                name: slice_name(&object.spec.service, family),
+                family: family.clone(),
+                addresses: Vec::new(),
                 ports: ports.clone(),
-            })
-            .collect();
-        Self {
-            slices,
-            service: service.clone(),
+            };
+            for address in chosen {
+                let unproven = slice.unproven(index, &service, address);
+                if unproven.is_empty() {
+                    slice.addresses.push(address.to_owned());
+                } else if lasting {
+                    desired.unproven.extend(unproven);
+                }
+            }
+            if slice.addresses.is_empty() {
+                desired.absence = Some(Absence::NoneAccepts);
+            } else {
+                desired.slices.push(slice);
+            }
         }
+        desired
     }
 
     pub(crate) fn slices(&self) -> &[Slice] {
@@ -105,15 +138,70 @@ impl Desired {
 // === impl Slice ===
 
 impl Slice {
+    /// Ports on which nobody has seen a resolver accept connections. What is published was seen,
+    /// by whoever published it.
+    fn unproven(&self, index: &Index, service: &Key, address: &str) -> Vec<SocketAddr> {
+        let is_listed = |slice: &SliceFacts| {
+            slice.ours
+                && slice.ports_as_desired() == self.ports
+                && slice.ready.iter().any(|ready| ready == address)
+        };
+        let Ok(ip) = address.parse::<IpAddr>() else {
+            return Vec::new();
+        };
+        if index.slices_of(service).any(|(_, slice)| is_listed(slice)) {
+            return Vec::new();
+        }
+        let ports = self
+            .ports
+            .iter()
+            .filter_map(|(_, port)| (*port)?.try_into().ok());
+        let distinct: BTreeSet<u16> = ports.collect();
+        distinct
+            .into_iter()
+            .map(|port| SocketAddr::new(ip, port))
+            .filter(|address| !index.accepts(*address))
+            .collect()
+    }
+
     fn is(&self, facts: &SliceFacts) -> bool {
         let mut ready = facts.ready.clone();
         ready.sort();
-        let mut ports = facts.ports.clone();
-        ports
-            .iter_mut()
-            .for_each(|(name, _)| *name = name.take().filter(|name| !name.is_empty()));
-        ready == self.addresses && ports == self.ports && facts.family == self.family
+        ready == self.addresses
+            && facts.ports_as_desired() == self.ports
+            && facts.family == self.family
     }
+}
+
+fn ports(
+    service: &ServiceFacts,
+    routes: &Routes,
+    proxy_port: u16,
+) -> Vec<(Option<String>, Option<i32>)> {
+    let number = |port: i32| {
+        let routed = routes.ports.iter().find(|routed| routed.port == port);
+        routed.map_or(proxy_port.into(), |routed| routed.resolver_port)
+    };
+    let ports = service.tcp_ports();
+    ports
+        .map(|port| (port.name.clone(), Some(number(port.port))))
+        .collect()
+}
+
+/// By rendezvous: each service ranks the resolvers in an order of its own. Sorted by address.
+fn subset<'a>(service: &Key, ready: &BTreeSet<&'a str>) -> Vec<&'a str> {
+    let rank = |address: &str| {
+        let mut hasher = DefaultHasher::new();
+        (service, address).hash(&mut hasher);
+        hasher.finish()
+    };
+    let mut chosen: Vec<&str> = ready.iter().copied().collect();
+    if chosen.len() > HANDFUL {
+        chosen.sort_by_cached_key(|address| rank(address));
+        chosen.truncate(HANDFUL);
+        chosen.sort_unstable();
+    }
+    chosen
 }
 
 /// KubeElasti's name for the first family, so that a slice that it left is taken over.
@@ -167,4 +255,33 @@ pub(crate) fn private_service(object: &ElastiService, public: &ServiceFacts) -> 
 
 fn owner_reference(owner: &ElastiService) -> Vec<OwnerReference> {
     owner.controller_owner_ref(&()).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_resolvers_are_all_listed() {
+        let ready = BTreeSet::from(["10.0.0.2", "10.0.0.1"]);
+        let chosen = subset(&Key::new("shop", "web"), &ready);
+        assert_eq!(chosen, ["10.0.0.1", "10.0.0.2"]);
+    }
+
+    #[test]
+    fn one_more_resolver_changes_a_share_of_many_services() {
+        let names: Vec<String> = (1..=41).map(|n| format!("10.0.0.{n}")).collect();
+        let after: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        let mut before = after.clone();
+        before.remove("10.0.0.7");
+        let services = (0..1_000).map(|n| Key::new("shop", &format!("web-{n}")));
+        let changed = services
+            .filter(|service| subset(service, &before) != subset(service, &after))
+            .count();
+        let share = 1_000 * HANDFUL / 41;
+        assert!(
+            changed.abs_diff(share) < share / 2,
+            "{changed} of 1000 instead of about {share}"
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! What decisions need of the objects around an ElastiService, and no more.
 
-use elasti_api::ElastiService;
+use elasti_api::{ElastiService, names};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -47,12 +47,15 @@ pub(crate) struct SliceFacts {
     pub(crate) family: String,
     pub(crate) ready: Vec<String>,
     pub(crate) ports: Vec<(Option<String>, Option<i32>)>,
-    pub(crate) created: Option<Timestamp>,
+    /// Since when it says this, as far as we know.
+    pub(crate) since: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TargetFacts {
     pub(crate) replicas: i32,
+    /// Ready replicas, where its status tells.
+    pub(crate) ready: Option<i32>,
 }
 
 /// A KEDA ScaledObject.
@@ -72,12 +75,13 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 impl From<DynamicObject> for Declared {
     fn from(mut object: DynamicObject) -> Self {
         object.metadata.managed_fields = None;
-        if let Some(annotations) = &mut object.metadata.annotations {
-            annotations.remove(LAST_APPLIED);
-        }
-        match object.clone().try_parse::<ElastiService>() {
+        object.metadata.annotations = None;
+        object.metadata.labels = None;
+        // Only what cannot be understood is looked at again, for what its status says.
+        let conditions = object.data.pointer("/status/conditions").cloned();
+        match object.try_parse::<ElastiService>() {
             Ok(understood) => Self::Understood(Arc::new(understood)),
-            Err(error) => Self::Malformed(Malformed::new(&object, &error.to_string())),
+            Err(error) => Self::Malformed(Malformed::new(conditions, &error.to_string())),
         }
     }
 }
@@ -85,11 +89,8 @@ impl From<DynamicObject> for Declared {
 // === impl Malformed ===
 
 impl Malformed {
-    fn new(object: &DynamicObject, error: &str) -> Self {
-        let conditions = object
-            .data
-            .pointer("/status/conditions")
-            .and_then(Value::as_array);
+    fn new(conditions: Option<Value>, error: &str) -> Self {
+        let conditions = conditions.as_ref().and_then(Value::as_array);
         Self {
             error: error.into(),
             reported: conditions
@@ -124,6 +125,13 @@ impl From<Service> for ServiceFacts {
     }
 }
 
+impl ServiceFacts {
+    pub(crate) fn tcp_ports(&self) -> impl Iterator<Item = &ServicePort> {
+        let is_tcp = |port: &&ServicePort| port.protocol.as_deref() == Some("TCP");
+        self.ports.iter().filter(is_tcp)
+    }
+}
+
 /// As the API server writes it out: a target port that is left out is the port itself.
 fn without_node_port(port: ServicePort) -> ServicePort {
     ServicePort {
@@ -142,8 +150,8 @@ impl From<EndpointSlice> for SliceFacts {
         let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
         Self {
             service: label(SERVICE_NAME_LABEL).unwrap_or_default().into(),
-            ours: label(MANAGED_BY_LABEL) == Some(MANAGED_BY),
-            created: slice
+            ours: label(MANAGED_BY_LABEL) == Some(MANAGED_BY) || is_left_by_kubeelasti(&slice),
+            since: slice
                 .metadata
                 .creation_timestamp
                 .as_ref()
@@ -165,14 +173,32 @@ impl From<EndpointSlice> for SliceFacts {
     }
 }
 
+/// It names its slices as we do, and labels them as nobody's.
+fn is_left_by_kubeelasti(slice: &EndpointSlice) -> bool {
+    let name = slice.metadata.name.as_deref().unwrap_or_default();
+    let service = slice.labels().get(SERVICE_NAME_LABEL);
+    name.starts_with("elasti-")
+        && service.is_some_and(|service| name == names::resolver_slice(service))
+}
+
+impl SliceFacts {
+    /// A port without a name is read back with an empty one.
+    pub(crate) fn ports_as_desired(&self) -> Vec<(Option<String>, Option<i32>)> {
+        let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
+        let ports = self.ports.iter();
+        ports.map(|(name, port)| (named(name), *port)).collect()
+    }
+}
+
 // === impl ScaledObjectFacts ===
 
 impl From<DynamicObject> for ScaledObjectFacts {
     fn from(object: DynamicObject) -> Self {
         let annotation = |name: &str| object.annotations().get(name).map(String::as_str);
+        // Somebody who pauses it without a number of replicas has reasons of their own.
         Self {
             paused: annotation("autoscaling.keda.sh/paused") == Some("true")
-                || annotation("autoscaling.keda.sh/paused-replicas").is_some(),
+                && annotation("autoscaling.keda.sh/paused-replicas") == Some("0"),
         }
     }
 }

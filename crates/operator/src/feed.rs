@@ -12,9 +12,12 @@ use kube::{
     core::NamespaceResourceScope,
     runtime::watcher,
 };
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-use tokio::sync::watch as channel;
+
+/// Objects that are held unstripped at once while a kind is listed.
+const PAGE: u32 = 200;
 
 pub(crate) struct Feed<'a> {
     pub(crate) operator: &'a Operator,
@@ -35,31 +38,42 @@ impl Feed<'_> {
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let (health, mut healthy) = channel::channel(Health::Starting);
-        let watches = self.scopes.iter().map(|scope| {
-            watch(
-                api(scope),
-                scope.clone(),
-                watcher::Config::default(),
-                health.clone(),
-                &strip,
-                |change| {
-                    self.operator.learn(|index| tell(index, change));
-                },
-            )
-        });
-        let follow = async {
-            while healthy.changed().await.is_ok() {
-                let health = healthy.borrow_and_update().clone();
-                if let Health::Failing(error) = &health {
-                    tracing::warn!(kind = self.name, error, "Watch fails");
+        let metrics = &self.operator.metrics;
+        let _watches = metrics.watches(self.name, self.scopes.len());
+        let healths = Mutex::new(vec![Health::Starting; self.scopes.len()]);
+        let watches = self.scopes.iter().enumerate().map(|(at, scope)| {
+            let report = {
+                let (healths, tell_health) = (&healths, &tell_health);
+                move |health: Health| {
+                    if let Health::Failing(error) | Health::Absent(error) = &health {
+                        tracing::warn!(kind = self.name, error, "Watch fails");
+                    }
+                    let worst = {
+                        let mut healths = healths.lock();
+                        healths[at] = health;
+                        worst(&healths)
+                    };
+                    metrics.watch_health(self.name, &worst);
+                    self.operator.learn(|index| tell_health(index, worst));
                 }
-                self.operator.metrics.watch_health(self.name, &health);
-                self.operator.learn(|index| tell_health(index, health));
-            }
-        };
-        tokio::join!(future::join_all(watches), follow);
+            };
+            let tell = |change| {
+                let touched = self.operator.learn(|index| tell(index, change));
+                metrics.handled(self.name, &touched);
+            };
+            let config = watcher::Config::default().page_size(PAGE);
+            watch(api(scope), scope.clone(), config, &strip, tell, report)
+        });
+        future::join_all(watches).await;
     }
+}
+
+/// Of several scopes: one that fails, or else one that has not begun.
+fn worst(healths: &[Health]) -> Health {
+    let fails = |health: &&Health| matches!(health, Health::Failing(_) | Health::Absent(_));
+    let failing = healths.iter().find(fails);
+    let other = healths.iter().find(|health| **health != Health::Synced);
+    failing.or(other).cloned().unwrap_or(Health::Synced)
 }
 
 /// The API of a kind that is known here.

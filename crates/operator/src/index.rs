@@ -1,18 +1,28 @@
 //! All that the operator knows, fed by watches, knocks and triggers. Every change says which
 //! ElastiServices it touches; nothing else causes work.
 
+mod routes;
+mod sight;
+mod slices;
 mod targets;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::{
+    routes::{Route, Routes},
+    sight::{Sight, Trouble},
+};
+
 use crate::facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts, TargetFacts};
-use elasti_api::{AutoscalerKind, ElastiService, ScaleTargetRef, names};
-use elasti_core::verdict::Opinion;
+use elasti_api::{AttachedTarget, AutoscalerKind, ElastiService, ScaleTargetRef, names};
+use elasti_core::{plan::Autoscaler, ports::Ports, verdict::Opinion};
 use elasti_runtime::watch::{Change, Health, Key};
 use jiff::Timestamp;
 use kube::{api::ApiResource, core::GroupVersionKind};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
+    net::IpAddr,
+    ops::RangeInclusive,
     sync::Arc,
 };
 
@@ -36,7 +46,12 @@ pub(crate) struct Index {
     slices_of: HashMap<Key, BTreeSet<Key>>,
     targets: HashMap<Kind, KindOfTargets>,
     scaled_objects: HashMap<Key, ScaledObjectFacts>,
+    scaled_objects_health: Health,
     no_resolver_since: Option<Timestamp>,
+    /// Ports on which each resolver was seen to accept connections since it is ready.
+    accepted: HashMap<IpAddr, HashSet<u16>>,
+    ports: Ports<Route>,
+    sight: Sight,
     memories: HashMap<Key, Memory>,
 }
 
@@ -52,8 +67,14 @@ struct KindOfTargets {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) last_knock: Option<Timestamp>,
+    /// The first since it sleeps, or slept last.
+    pub(crate) first_knock: Option<Timestamp>,
     pub(crate) last_active: Option<Timestamp>,
     pub(crate) asleep_since: Option<Timestamp>,
+    /// The last knock that the leader was told of.
+    pub(crate) told: Option<Timestamp>,
+    /// Since when nobody can hold its traffic although resolvers are ready.
+    pub(crate) unheld_since: Option<Timestamp>,
     pub(crate) opinion: Option<Opinion>,
     pub(crate) may_sleep: Option<bool>,
 }
@@ -71,6 +92,15 @@ impl From<&ScaleTargetRef> for Kind {
     }
 }
 
+impl From<&AttachedTarget> for Kind {
+    fn from(target: &AttachedTarget) -> Self {
+        Self {
+            api_version: target.api_version.clone(),
+            kind: target.kind.clone(),
+        }
+    }
+}
+
 impl Kind {
     pub(crate) fn gvk(&self) -> GroupVersionKind {
         let (group, version) = self
@@ -84,7 +114,7 @@ impl Kind {
 // === impl Index ===
 
 impl Index {
-    pub(crate) fn new(resolver_service: Key, now: Timestamp) -> Self {
+    pub(crate) fn new(resolver_service: Key, ports: RangeInclusive<u16>, now: Timestamp) -> Self {
         Self {
             resolver_service,
             declared: HashMap::new(),
@@ -96,7 +126,11 @@ impl Index {
             slices_of: HashMap::new(),
             targets: HashMap::new(),
             scaled_objects: HashMap::new(),
+            scaled_objects_health: Health::Starting,
             no_resolver_since: Some(now),
+            accepted: HashMap::new(),
+            ports: Ports::new(ports),
+            sight: Sight::default(),
             memories: HashMap::new(),
         }
     }
@@ -114,21 +148,30 @@ impl Index {
             })
     }
 
-    pub(crate) fn service(&self, key: &Key) -> Option<&ServiceFacts> {
-        self.services.get(key)
+    pub(crate) fn everyone(&self) -> Touched {
+        self.declared.keys().cloned().collect()
     }
 
-    pub(crate) fn slices_of(&self, service: &Key) -> impl Iterator<Item = (&Key, &SliceFacts)> {
-        let keys = self.slices_of.get(service).into_iter().flatten();
-        keys.filter_map(|key| self.slices.get_key_value(key))
+    pub(crate) fn service(&self, key: &Key) -> Option<&ServiceFacts> {
+        self.services.get(key)
     }
 
     pub(crate) fn uses_keda(&self) -> bool {
         !self.by_scaled_object.is_empty()
     }
 
-    pub(crate) fn scaled_object(&self, key: &Key) -> Option<ScaledObjectFacts> {
-        self.scaled_objects.get(key).copied()
+    pub(crate) fn scaled_object(&self, key: &Key) -> Autoscaler {
+        match (self.scaled_objects.get(key), &self.scaled_objects_health) {
+            (Some(facts), _) if facts.paused => Autoscaler::Paused,
+            (Some(_), _) => Autoscaler::Running,
+            (None, Health::Synced | Health::Absent(_)) => Autoscaler::Missing,
+            (None, Health::Starting | Health::Failing(_)) => Autoscaler::Unknown,
+        }
+    }
+
+    pub(crate) fn change_scaled_objects_health(&mut self, health: Health) -> Touched {
+        self.scaled_objects_health = health;
+        self.by_scaled_object.values().flatten().cloned().collect()
     }
 
     pub(crate) fn memory(&self, key: &Key) -> Memory {
@@ -145,6 +188,18 @@ impl Index {
     /// The ElastiService that speaks for a service: the oldest that names it.
     pub(crate) fn owner_of_service(&self, service: &Key) -> Option<&Key> {
         self.oldest(self.by_service.get(service)?)
+    }
+
+    /// Whether nobody but this one names a target.
+    pub(crate) fn is_alone_with_target(&self, key: &Key, kind: &Kind, name: &str) -> bool {
+        let target = (kind.clone(), key.beside(name));
+        let users = self.by_target.get(&target).into_iter().flatten();
+        users.filter(|user| *user != key).count() == 0
+    }
+
+    pub(crate) fn is_alone_with_scaled_object(&self, key: &Key, name: &str) -> bool {
+        let users = self.by_scaled_object.get(&key.beside(name));
+        users.into_iter().flatten().all(|user| user == key)
     }
 
     /// An older ElastiService that names the same service or target.
@@ -175,32 +230,16 @@ impl Index {
         }
     }
 
-    pub(crate) fn no_resolver_since(&self) -> Option<Timestamp> {
-        self.no_resolver_since
-    }
-
-    /// Ready resolvers, by address family.
-    pub(crate) fn resolvers(&self) -> BTreeMap<&str, BTreeSet<&str>> {
-        let mut resolvers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (_, slice) in self.slices_of(&self.resolver_service) {
-            let ready = slice.ready.iter().map(String::as_str);
-            resolvers
-                .entry(slice.family.as_str())
-                .or_default()
-                .extend(ready);
-        }
-        resolvers
-    }
-
-    pub(crate) fn change_declared(&mut self, change: Change<Declared>) -> Touched {
+    pub(crate) fn change_declared(&mut self, change: Change<Declared>, now: Timestamp) -> Touched {
         match change {
             Change::Applied(key, declared) => self.declare(key, declared),
-            Change::Deleted(key) => self.forget(&key),
+            Change::Deleted(key) => self.forget(&key, now),
             Change::Listed(scope, all) => {
                 let listed: BTreeSet<&Key> = all.iter().map(|(key, _)| key).collect();
                 let is_gone = |key: &&Key| scope.covers(key) && !listed.contains(*key);
                 let gone: Vec<Key> = self.declared.keys().filter(is_gone).cloned().collect();
-                let mut touched: Touched = gone.iter().flat_map(|key| self.forget(key)).collect();
+                let mut touched: Touched =
+                    gone.iter().flat_map(|key| self.forget(key, now)).collect();
                 for (key, declared) in all {
                     touched.append(&mut self.declare(key, declared));
                 }
@@ -213,14 +252,17 @@ impl Index {
         let mut touched = self.unlink(&key);
         if let Declared::Understood(object) = &declared {
             touched.append(&mut self.link(&key, object));
+            self.note_routes(&key, object);
         }
         touched.insert(key.clone());
         self.declared.insert(key, declared);
         touched
     }
 
-    fn forget(&mut self, key: &Key) -> Touched {
+    fn forget(&mut self, key: &Key, now: Timestamp) -> Touched {
         let mut touched = self.unlink(key);
+        self.ports
+            .free_all(|route| route.elasti_service == *key, now);
         self.declared.remove(key);
         self.memories.remove(key);
         touched.insert(key.clone());
@@ -288,68 +330,6 @@ impl Index {
             .flatten()
             .cloned()
             .collect()
-    }
-
-    pub(crate) fn change_slices(&mut self, change: Change<SliceFacts>, now: Timestamp) -> Touched {
-        let mut before = self.services_of_slices(&change);
-        let mut services = BTreeSet::new();
-        for key in changed(&mut self.slices, change) {
-            services.extend(before.remove(&key));
-            if let Some(slice) = self.slices.get(&key) {
-                let service = key.beside(&slice.service);
-                self.slices_of
-                    .entry(service.clone())
-                    .or_default()
-                    .insert(key);
-                services.insert(service);
-            }
-        }
-        services
-            .iter()
-            .for_each(|service| self.unlink_slices(service));
-        if services.contains(&self.resolver_service) {
-            return self.resolvers_changed(now);
-        }
-        let users = services
-            .iter()
-            .filter_map(|service| self.by_service.get(service));
-        users.flatten().cloned().collect()
-    }
-
-    /// Of the slices that a change is about, as they are known so far.
-    fn services_of_slices(&self, change: &Change<SliceFacts>) -> HashMap<Key, Key> {
-        let known = |key: &Key| Some((key.clone(), key.beside(&self.slices.get(key)?.service)));
-        match change {
-            Change::Applied(key, _) | Change::Deleted(key) => known(key).into_iter().collect(),
-            Change::Listed(scope, _) => {
-                let covered = self.slices.keys().filter(|key| scope.covers(key));
-                covered.filter_map(known).collect()
-            }
-        }
-    }
-
-    /// Slices that are gone, or of another service now.
-    fn unlink_slices(&mut self, service: &Key) {
-        if let Some(keys) = self.slices_of.get_mut(service) {
-            keys.retain(|key| {
-                self.slices
-                    .get(key)
-                    .is_some_and(|slice| slice.service == service.name)
-            });
-            if keys.is_empty() {
-                self.slices_of.remove(service);
-            }
-        }
-    }
-
-    /// Whatever is proxied points at them.
-    fn resolvers_changed(&mut self, now: Timestamp) -> Touched {
-        let some_ready = self.resolvers().values().any(|ready| !ready.is_empty());
-        self.no_resolver_since = match (some_ready, self.no_resolver_since) {
-            (true, _) => None,
-            (false, since) => Some(since.unwrap_or(now)),
-        };
-        self.declared.keys().cloned().collect()
     }
 }
 

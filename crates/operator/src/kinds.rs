@@ -5,12 +5,14 @@ use crate::{
     clock,
     facts::TargetFacts,
     feed::{Feed, dynamic},
-    index::{Kind, Touched},
+    index::Kind,
     operator::Operator,
 };
 use elasti_runtime::watch::Health;
 use kube::{
+    Api, Client,
     api::{ApiResource, DynamicObject},
+    core::GroupVersionKind,
     discovery,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -32,10 +34,7 @@ pub(crate) async fn work(operator: Arc<Operator>) {
             let keep = wanted.contains(kind);
             if !keep {
                 handle.abort();
-                operator.learn(|index| {
-                    index.drop_kind(kind);
-                    Touched::new()
-                });
+                operator.note(|index| index.drop_kind(kind));
             }
             keep
         });
@@ -49,7 +48,7 @@ pub(crate) async fn work(operator: Arc<Operator>) {
 }
 
 async fn watch_kind(operator: Arc<Operator>, kind: Kind) {
-    let resource = discovered(&operator, &kind).await;
+    let (resource, path) = discovered(&operator, &kind).await;
     let feed = Feed {
         operator: &operator,
         name: &kind.kind,
@@ -57,44 +56,76 @@ async fn watch_kind(operator: Arc<Operator>, kind: Kind) {
     };
     feed.watch(
         dynamic(&operator.client, &resource),
-        strip,
+        |object| strip(&object, &resource, &path),
         |index, change| index.change_targets(&kind, change, clock::now()),
         |index, health| index.change_kind_health(&kind, health),
     )
     .await;
 }
 
-/// The API server knows a kind's plural; until it knows the kind, that is reported and asked again.
-async fn discovered(operator: &Operator, kind: &Kind) -> ApiResource {
-    let wanted = kind.gvk();
+/// The API server knows a kind's plural and where it keeps its replicas; until it knows the kind,
+/// that is reported and asked again.
+async fn discovered(operator: &Operator, kind: &Kind) -> (ApiResource, String) {
     loop {
-        match discovery::pinned_kind(&operator.client, &wanted).await {
-            Ok((resource, _)) => {
-                operator.learn(|index| {
-                    index.discover_kind(kind, resource.clone());
-                    Touched::new()
-                });
-                return resource;
+        match discover(&operator.client, kind).await {
+            Ok(resource) => {
+                operator.note(|index| index.discover_kind(kind, resource.clone()));
+                let path = replicas_path(&operator.client, &resource).await;
+                return (resource, path.unwrap_or_else(|| "/spec/replicas".into()));
             }
             Err(error) => {
-                operator.learn(|index| {
-                    index.change_kind_health(kind, Health::Failing(error.to_string()))
-                });
+                operator.learn(|index| index.change_kind_health(kind, Health::Failing(error)));
             }
         }
         time::sleep(RETRY).await;
     }
 }
 
-/// A target without a count of replicas has one.
-fn strip(object: DynamicObject) -> TargetFacts {
-    let replicas = object
-        .data
-        .pointer("/spec/replicas")
-        .and_then(serde_json::Value::as_i64);
+async fn discover(client: &Client, kind: &Kind) -> Result<ApiResource, String> {
+    let name = format!("{} of {}", kind.kind, kind.api_version);
+    let (resource, capabilities) =
+        discovery::pinned_kind(client, &kind.gvk())
+            .await
+            .map_err(|error| match error {
+                kube::Error::Api(status) if status.code != 404 => status.message,
+                kube::Error::Api(_) | kube::Error::Discovery(_) => {
+                    format!("the API server knows no kind {name}")
+                }
+                other => other.to_string(),
+            })?;
+    let has_scale = |(subresource, _): &(ApiResource, _)| subresource.plural == "scale";
+    if !capabilities.subresources.iter().any(has_scale) {
+        return Err(format!("{name} has no /scale subresource"));
+    }
+    Ok(resource)
+}
+
+/// As its definition says, where there is one and we may read it.
+async fn replicas_path(client: &Client, resource: &ApiResource) -> Option<String> {
+    let definitions = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+    ));
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &definitions);
+    let name = format!("{}.{}", resource.plural, resource.group);
+    let definition = api.get_opt(&name).await.ok()??;
+    let versions = definition.data.pointer("/spec/versions")?.as_array()?;
+    let version = versions
+        .iter()
+        .find(|version| version["name"] == resource.version.as_str())?;
+    let path = version.pointer("/subresources/scale/specReplicasPath")?;
+    Some(path.as_str()?.replace('.', "/"))
+}
+
+/// A target without a count of replicas has one. Kinds that count their ready replicas leave a zero
+/// out.
+fn strip(object: &DynamicObject, resource: &ApiResource, path: &str) -> TargetFacts {
+    let count =
+        |path: &str| -> Option<i32> { object.data.pointer(path)?.as_i64()?.try_into().ok() };
+    let counts_ready = matches!(resource.group.as_str(), "apps" | "argoproj.io");
     TargetFacts {
-        replicas: replicas
-            .and_then(|count| count.try_into().ok())
-            .unwrap_or(1),
+        replicas: count(path).unwrap_or(1),
+        ready: count("/status/readyReplicas").or(counts_ready.then_some(0)),
     }
 }

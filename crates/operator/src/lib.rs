@@ -3,6 +3,7 @@
 mod apply;
 mod clock;
 mod desired;
+mod dial;
 mod facts;
 mod feed;
 mod index;
@@ -17,7 +18,11 @@ mod run;
 mod say;
 mod settings;
 mod status;
+mod token;
 mod triggers;
 mod wake;
 
-pub use self::{run::Parts, settings::Settings};
+pub use self::{
+    run::Parts,
+    settings::{Routing, Settings},
+};

@@ -3,11 +3,11 @@
 use crate::{
     desired::{self, Desired},
     facts::{ServiceFacts, SliceFacts},
-    index::{Index, Kind, scaled_object_key},
+    index::{Index, Kind, Memory, Routes, scaled_object_key},
 };
-use elasti_api::{ElastiService, FINALIZER, names};
+use elasti_api::{Attached, ElastiService, FINALIZER, names};
 use elasti_core::{
-    plan::{Autoscaler, Copy, Observed, Resolvers, Service, Slices},
+    plan::{Absence, Autoscaler, Copy, Former, Observed, Resolvers, Service, Slices},
     verdict::Opinion,
 };
 use elasti_runtime::watch::Key;
@@ -22,12 +22,16 @@ pub(crate) fn observe(
     key: &Key,
     object: &ElastiService,
     desired: &Desired,
+    routes: &Routes,
 ) -> Observed {
     let spec = &object.spec;
     let service_key = key.beside(&spec.service);
     let service = index.service(&service_key);
     let memory = index.memory(key);
     let status = object.status.clone().unwrap_or_default();
+    let kind = Kind::from(&spec.scale_target_ref);
+    let target = key.beside(&spec.scale_target_ref.name);
+    let rival = index.rival_of(key, object);
     Observed {
         created: object
             .metadata
@@ -47,22 +51,21 @@ pub(crate) fn observe(
         dry_run: spec.dry_run,
         min_replicas: spec.min_target_replicas,
         cooldown: cooldown(spec.cooldown_period),
-        rival: index.rival_of(key, object).map(ToString::to_string),
+        former: former(index, key, object, rival.is_some()),
+        attached: status.attached.as_ref() == Some(&Attached::from(spec)),
+        rival: rival.map(ToString::to_string),
         service: usability(service),
         private_service: private_service(index, key, object, service),
-        target: index.target(
-            &Kind::from(&spec.scale_target_ref),
-            &key.beside(&spec.scale_target_ref.name),
-        ),
-        ready_endpoints: index
-            .slices_of(&service_key)
-            .filter(|(_, slice)| !slice.ours)
-            .map(|(_, slice)| slice.ready.len())
-            .sum(),
+        ready_endpoints: if index.is_unready(&kind, &target) {
+            0
+        } else {
+            ready_endpoints(index, &service_key)
+        },
+        target: index.target(&kind, &target),
         slices: slices(index, &service_key, desired),
-        resolvers: index
-            .no_resolver_since()
-            .map_or(Resolvers::Ready, Resolvers::GoneSince),
+        resolvers: resolvers(index, &memory, desired),
+        unproven_resolvers: !desired.unproven.is_empty(),
+        surplus_ports: !routes.surplus.is_empty(),
         autoscaler: autoscaler(index, key, object),
         opinion: memory.opinion.unwrap_or_else(|| {
             Opinion::unknown("NotAskedYet", "The triggers have not been asked yet")
@@ -73,7 +76,53 @@ pub(crate) fn observe(
             .map(|time| time.0)
             .max(memory.last_active),
         asleep_since: memory.asleep_since,
-        last_knock: memory.last_knock,
+        last_knock: memory
+            .last_knock
+            .max(status.last_knock_time.map(|time| time.0)),
+        blind: index.sight().trouble().is_some(),
+    }
+}
+
+/// What the status still names and the spec does not. What another ElastiService works on by now is
+/// that one's to care for.
+fn former(index: &Index, key: &Key, object: &ElastiService, ousted: bool) -> Former {
+    let Some(before) = object
+        .status
+        .as_ref()
+        .and_then(|status| status.attached.clone())
+    else {
+        return Former::default();
+    };
+    let now = (!ousted).then(|| Attached::from(&object.spec));
+    let now = now.as_ref();
+    let owner = index.owner_of_service(&key.beside(&before.service));
+    let kind = Kind::from(&before.target);
+    Former {
+        service: now.is_none_or(|now| now.service != before.service)
+            && owner.is_none_or(|owner| owner == key),
+        target: now.is_none_or(|now| now.target != before.target)
+            && index.is_alone_with_target(key, &kind, &before.target.name),
+        autoscaler: before.scaled_object.as_ref().is_some_and(|name| {
+            now.is_none_or(|now| now.scaled_object.as_ref() != Some(name))
+                && index.is_alone_with_scaled_object(key, name)
+        }),
+    }
+}
+
+fn ready_endpoints(index: &Index, service: &Key) -> usize {
+    let slices = index.slices_of(service);
+    slices
+        .filter(|(_, slice)| !slice.ours)
+        .map(|(_, slice)| slice.ready.len())
+        .sum()
+}
+
+fn resolvers(index: &Index, memory: &Memory, desired: &Desired) -> Resolvers {
+    let gone = |since, why| Resolvers::Gone { since, why };
+    match (index.no_resolver_since(), desired.absence) {
+        (Some(since), _) => gone(since, Absence::NoneReady),
+        (None, Some(why)) => gone(memory.unheld_since.unwrap_or(Timestamp::MAX), why),
+        (None, None) => Resolvers::Ready,
     }
 }
 
@@ -118,11 +167,7 @@ fn slices(index: &Index, service: &Key, desired: &Desired) -> Slices {
         .slices_of(service)
         .filter(|(_, slice)| slice.ours)
         .collect();
-    let Some(since) = published
-        .iter()
-        .filter_map(|(_, slice)| slice.created)
-        .max()
-    else {
+    let Some(since) = published.iter().filter_map(|(_, slice)| slice.since).max() else {
         return Slices::Absent;
     };
     if desired.is_published_as(&published) {
@@ -136,9 +181,5 @@ fn autoscaler(index: &Index, key: &Key, object: &ElastiService) -> Autoscaler {
     let Some(scaled_object) = scaled_object_key(key, object) else {
         return Autoscaler::None;
     };
-    match index.scaled_object(&scaled_object) {
-        None => Autoscaler::Missing,
-        Some(facts) if facts.paused => Autoscaler::Paused,
-        Some(_) => Autoscaler::Running,
-    }
+    index.scaled_object(&scaled_object)
 }

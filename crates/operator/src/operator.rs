@@ -1,12 +1,14 @@
 //! The parts, put together.
 
 use crate::{
+    apply::Resting,
     clock,
     index::{Index, Touched},
     metrics::Metrics,
     prometheus::Prometheus,
     queue::Queue,
     settings::Settings,
+    wake::Strangers,
 };
 use elasti_runtime::{lease::Claim, watch::Key};
 use kube::{
@@ -14,6 +16,10 @@ use kube::{
     runtime::events::{Recorder, Reporter},
 };
 use parking_lot::Mutex;
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use tokio::sync::Notify;
 
 /// What every part shares.
@@ -30,6 +36,12 @@ pub(crate) struct Operator {
     pub(crate) questions: Queue,
     /// ElastiServices that somebody has knocked for.
     pub(crate) wakes: Queue,
+    /// Resolvers that are to be seen to accept connections.
+    pub(crate) dials: Queue<SocketAddr>,
+    pub(crate) resting: Resting,
+    /// Whether what earlier leaders wrote down is known.
+    pub(crate) in_office: AtomicBool,
+    pub(crate) strangers: Strangers,
     /// The set of target kinds may have changed.
     pub(crate) kinds_changed: Notify,
     /// An ElastiService may have come that names a ScaledObject.
@@ -54,7 +66,11 @@ impl Operator {
         Ok(Self {
             prometheus: Prometheus::new(settings.prometheus.clone())?,
             recorder: Recorder::new(client.clone(), reporter),
-            index: Mutex::new(Index::new(resolver, clock::now())),
+            index: Mutex::new(Index::new(resolver, settings.port_range(), clock::now())),
+            dials: Queue::default(),
+            resting: Resting::new(&settings.namespace),
+            in_office: AtomicBool::new(false),
+            strangers: Strangers::default(),
             work: Queue::default(),
             questions: Queue::default(),
             wakes: Queue::default(),
@@ -67,13 +83,24 @@ impl Operator {
         })
     }
 
+    /// Whether this replica may write now.
+    pub(crate) fn leads(&self) -> bool {
+        self.in_office.load(Ordering::Acquire) && self.claim.holds()
+    }
+
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
         look(&self.index.lock())
     }
 
     /// Changes what is known, and sees to what that touches.
-    pub(crate) fn learn(&self, change: impl FnOnce(&mut Index) -> Touched) {
+    pub(crate) fn learn(&self, change: impl FnOnce(&mut Index) -> Touched) -> Touched {
         let touched = change(&mut self.index.lock());
-        self.work.push_all(touched);
+        self.work.push_all(touched.iter().cloned());
+        touched
+    }
+
+    /// Changes what is known, and nobody needs to look.
+    pub(crate) fn note<T>(&self, change: impl FnOnce(&mut Index) -> T) -> T {
+        change(&mut self.index.lock())
     }
 }

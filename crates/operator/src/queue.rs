@@ -1,42 +1,59 @@
-//! Work that is due, one piece per ElastiService at a time. An earlier moment beats a later one, and
+//! Work that is due, one piece per key at a time. An earlier moment beats a later one, and
 //! what is asked for while it is being worked on is done again afterwards.
 
 use elasti_runtime::watch::Key;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::Hash,
+};
 use tokio::{
     sync::Notify,
     time::{self, Instant},
 };
 
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    state: Mutex<State>,
+#[derive(Debug)]
+pub(crate) struct Queue<K = Key> {
+    state: Mutex<State<K>>,
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    due: HashMap<Key, Instant>,
-    order: BTreeSet<(Instant, Key)>,
-    running: HashSet<Key>,
+#[derive(Debug)]
+struct State<K> {
+    due: HashMap<K, Instant>,
+    order: BTreeSet<(Instant, K)>,
+    running: HashSet<K>,
 }
 
-enum Next {
-    Now(Key),
+enum Next<K> {
+    Now(K),
     At(Instant),
     Never,
 }
 
 // === impl Queue ===
 
-impl Queue {
-    pub(crate) fn push(&self, key: Key, at: Instant) {
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        let state = State {
+            due: HashMap::new(),
+            order: BTreeSet::new(),
+            running: HashSet::new(),
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Queue<K> {
+    pub(crate) fn push(&self, key: K, at: Instant) {
         self.state.lock().push(key, at);
         self.changed.notify_one();
     }
 
-    pub(crate) fn push_all(&self, keys: impl IntoIterator<Item = Key>) {
+    pub(crate) fn push_all(&self, keys: impl IntoIterator<Item = K>) {
         let now = Instant::now();
         let mut state = self.state.lock();
         keys.into_iter().for_each(|key| state.push(key, now));
@@ -45,7 +62,7 @@ impl Queue {
     }
 
     /// The next piece of work; to be given back with [`done`](Self::done).
-    pub(crate) async fn next(&self) -> Key {
+    pub(crate) async fn next(&self) -> K {
         loop {
             let changed = self.changed.notified();
             let next = self.state.lock().next(Instant::now());
@@ -66,7 +83,7 @@ impl Queue {
         }
     }
 
-    pub(crate) fn done(&self, key: &Key) {
+    pub(crate) fn done(&self, key: &K) {
         self.state.lock().running.remove(key);
         self.changed.notify_one();
     }
@@ -74,8 +91,8 @@ impl Queue {
 
 // === impl State ===
 
-impl State {
-    fn push(&mut self, key: Key, at: Instant) {
+impl<K: Clone + Eq + Hash + Ord> State<K> {
+    fn push(&mut self, key: K, at: Instant) {
         if let Some(known) = self.due.get(&key).copied() {
             if known <= at {
                 return;
@@ -86,7 +103,7 @@ impl State {
         self.order.insert((at, key));
     }
 
-    fn next(&mut self, now: Instant) -> Next {
+    fn next(&mut self, now: Instant) -> Next<K> {
         let free = self
             .order
             .iter()

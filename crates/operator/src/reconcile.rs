@@ -5,12 +5,14 @@ use crate::{
     clock,
     desired::Desired,
     facts::{Declared, Malformed, ServiceFacts},
-    index::{Index, Kind, Touched},
+    index::{Index, Kind, Routes, Trouble},
     observe::observe,
     operator::Operator,
-    say, status,
+    say,
+    settings::Settings,
+    status,
 };
-use elasti_api::ElastiService;
+use elasti_api::{ElastiService, ElastiServiceStatus};
 use elasti_core::plan::{Observed, Plan, Step, plan};
 use elasti_runtime::watch::Key;
 use jiff::Timestamp;
@@ -24,9 +26,11 @@ const RETRY: Duration = Duration::from_secs(2);
 struct View {
     object: Arc<ElastiService>,
     desired: Desired,
+    routes: Routes,
     observed: Observed,
     public_service: Option<ServiceFacts>,
     target_resource: ApiResource,
+    trouble: Option<Trouble>,
 }
 
 /// Works until it is dropped.
@@ -34,27 +38,35 @@ pub(crate) async fn work(operator: &Operator) {
     loop {
         let key = operator.work.next().await;
         let started = Instant::now();
-        let outcome = reconcile(operator, &key).await;
-        operator
-            .metrics
-            .reconciled(&key, outcome.is_ok(), started.elapsed());
-        match outcome {
-            Ok(Some(again)) => operator
-                .work
-                .push(key.clone(), Instant::now() + until(again)),
-            Ok(None) => {}
-            Err(error) => {
-                // Somebody wrote in between: ordinary, and what they wrote is on its way to us.
-                if error.category() == "conflict" {
-                    tracing::debug!(elasti_service = %key, %error, "Written by somebody else meanwhile");
-                } else {
-                    tracing::warn!(elasti_service = %key, %error, "Could not reconcile");
-                }
-                operator.work.push(key.clone(), Instant::now() + RETRY);
+        if let Some(outcome) = reconcile(operator, &key).await {
+            let error = outcome.as_ref().err();
+            let took = started.elapsed();
+            operator.metrics.reconciled(&key, error, took);
+            if let Some(again) = after(&key, outcome) {
+                operator.work.push(key.clone(), Instant::now() + again);
             }
         }
         operator.work.done(&key);
     }
+}
+
+/// When to look again.
+fn after(key: &Key, outcome: Result<Option<Timestamp>, apply::Error>) -> Option<Duration> {
+    let error = match outcome {
+        Ok(again) => return again.map(until),
+        Err(error) => error,
+    };
+    match error.category() {
+        // Somebody wrote in between: ordinary, and what they wrote is on its way to us.
+        "conflict" => {
+            tracing::debug!(elasti_service = %key, %error, "Written by somebody else meanwhile");
+        }
+        "unreachable" | "server" => {
+            tracing::warn!(elasti_service = %key, %error, "Could not reconcile");
+        }
+        _ => tracing::error!(elasti_service = %key, %error, "Could not reconcile"),
+    }
+    Some(RETRY)
 }
 
 fn until(moment: Timestamp) -> Duration {
@@ -64,27 +76,37 @@ fn until(moment: Timestamp) -> Duration {
         .unwrap_or(Duration::ZERO)
 }
 
-async fn reconcile(operator: &Operator, key: &Key) -> Result<Option<Timestamp>, apply::Error> {
+/// `None` where there is nothing to work on, or nobody who may.
+async fn reconcile(
+    operator: &Operator,
+    key: &Key,
+) -> Option<Result<Option<Timestamp>, apply::Error>> {
     // Leadership gates writes, not knowledge: a new leader asks for everything again.
-    if !operator.claim.holds() {
-        return Ok(None);
+    if !operator.leads() {
+        return None;
     }
     if let Some(malformed) = operator.read(|index| malformed(index, key)) {
-        return report_malformed(operator, key, &malformed).await;
+        return Some(report_malformed(operator, key, &malformed).await);
     }
-    let Some(view) = operator.read(|index| View::of(index, key, operator.settings.proxy_port))
-    else {
-        return Ok(None);
-    };
     let now = clock::now();
+    if !operator.read(|index| index.sight().is_complete()) {
+        return report_blindness(operator, key, now).await;
+    }
+    let view = operator.note(|index| View::of(index, key, &operator.settings, now))?;
     let plan = plan(&view.observed, now, operator.settings.patience);
     let failure = carry_out(operator, key, &view, &plan).await.err();
     if plan.steps.contains(&Step::RemoveFinalizer) && failure.is_none() {
-        operator.metrics.forget(key);
-        return Ok(None);
+        return None;
     }
-    report(operator, key, &view, &plan, failure.as_ref(), now).await?;
-    failure.map_or(Ok(plan.look_again), Err)
+    let reported = report(operator, key, &view, &plan, failure.as_ref(), now).await;
+    Some(match (failure, reported) {
+        (Some(error), _) | (None, Err(error)) => Err(error),
+        (None, Ok(())) => Ok(earliest(plan.look_again, view.blind_at(now))),
+    })
+}
+
+fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }
 
 fn malformed(index: &Index, key: &Key) -> Option<Malformed> {
@@ -107,48 +129,92 @@ async fn report_malformed(
     Ok(None)
 }
 
+/// Before everything was listed once nothing can be decided, but why that is so can be told.
+async fn report_blindness(
+    operator: &Operator,
+    key: &Key,
+    now: Timestamp,
+) -> Option<Result<Option<Timestamp>, apply::Error>> {
+    let (object, trouble) = operator.read(|index| {
+        let Some(Declared::Understood(object)) = index.declared(key) else {
+            return None;
+        };
+        Some((object.clone(), index.sight().trouble()?.clone()))
+    })?;
+    let due = trouble.told_at();
+    if now < due {
+        return Some(Ok(Some(due)));
+    }
+    let after = status::blind(&object, &trouble.message, now);
+    Some(write(operator, key, &object, &after).await.map(|()| None))
+}
+
 async fn carry_out(
     operator: &Operator,
     key: &Key,
     view: &View,
     plan: &Plan,
 ) -> Result<(), apply::Error> {
+    let surplus: Vec<u16> = view.routes.surplus.iter().map(|(_, port)| *port).collect();
     let subject = Subject {
         key,
         object: &view.object,
         desired: &view.desired,
         public_service: view.public_service.as_ref(),
         target_resource: &view.target_resource,
+        surplus_ports: &surplus,
     };
     for step in &plan.steps {
         // The claim may end between two steps; whoever holds it then goes on from what is there.
         if !operator.claim.holds() {
             return Ok(());
         }
-        let done = apply::step(&operator.client, &subject, step).await;
-        if matches!(step, Step::ScaleUp { .. } | Step::ScaleToZero) {
-            operator.metrics.scaled(key, &view.object, &done);
-            say::scaled(operator, &view.object, &done).await;
-        }
-        remember(operator, key, step, &done?);
+        let done = apply::step(&operator.client, &subject, &operator.resting, step).await;
+        tell(operator, key, view, step, &done).await;
+        remember(operator, key, view, step, &done?);
     }
     Ok(())
 }
 
-/// Use that no trigger reports.
-fn remember(operator: &Operator, key: &Key, step: &Step, done: &Done) {
-    let is_use = matches!(
-        (step, done),
-        (Step::StepBack, _) | (Step::ScaleUp { .. }, Done::Scaled(_))
-    );
-    if is_use {
-        let now = clock::now();
-        operator.learn(|index| {
-            index.remember(key, |memory| {
-                memory.last_active = memory.last_active.max(Some(now))
+async fn tell(
+    operator: &Operator,
+    key: &Key,
+    view: &View,
+    step: &Step,
+    done: &Result<Done, apply::Error>,
+) {
+    match step {
+        Step::ScaleUp { .. } | Step::ScaleToZero | Step::ReleaseTarget => {
+            operator.metrics.scaled(key, &view.object, done);
+            say::scaled(operator, &view.object, done).await;
+        }
+        Step::AddFinalizer | Step::RemoveFinalizer => {
+            operator.metrics.finalized(key, done.as_ref().err());
+        }
+        _ => {}
+    }
+}
+
+/// What no watch event tells.
+fn remember(operator: &Operator, key: &Key, view: &View, step: &Step, done: &Done) {
+    let now = clock::now();
+    match (step, done) {
+        (Step::StepBack, _) | (Step::ScaleUp { .. }, Done::Scaled(_)) => {
+            operator.note(|index| {
+                index.remember(key, |memory| {
+                    memory.last_active = memory.last_active.max(Some(now));
+                });
             });
-            Touched::new()
-        });
+        }
+        (Step::RestPorts, _) => {
+            operator.note(|index| index.rest_ports(&view.routes.surplus, now));
+        }
+        (Step::AskResolvers, _) => {
+            operator
+                .dials
+                .push_all(view.desired.unproven.iter().copied());
+        }
+        _ => {}
     }
 }
 
@@ -160,33 +226,74 @@ async fn report(
     failure: Option<&apply::Error>,
     now: Timestamp,
 ) -> Result<(), apply::Error> {
-    let failure = failure.map(ToString::to_string);
+    let memory = operator.read(|index| index.memory(key));
     let mut observed = view.observed.clone();
-    observed.last_active = observed
-        .last_active
-        .max(operator.read(|index| index.memory(key).last_active));
-    let after = status::status(&view.object, &observed, plan, failure.as_deref(), now);
+    observed.last_active = observed.last_active.max(memory.last_active);
+    let failure = failure.map(ToString::to_string);
+    let after = status::status(&status::Report {
+        object: &view.object,
+        observed: &observed,
+        plan,
+        routes: &view.routes,
+        failure: failure.as_deref(),
+        blindness: view.blindness(now),
+        first_knock: memory.first_knock,
+        now,
+    });
     operator.metrics.mode(key, after.mode);
-    if view.object.status.as_ref() != Some(&after) && operator.claim.holds() {
-        apply::write_status(&operator.client, key, &after).await?;
+    say::dry_run(operator, &view.object, &after).await;
+    write(operator, key, &view.object, &after).await
+}
+
+async fn write(
+    operator: &Operator,
+    key: &Key,
+    object: &ElastiService,
+    after: &ElastiServiceStatus,
+) -> Result<(), apply::Error> {
+    if object.status.as_ref() == Some(after) || !operator.claim.holds() {
+        return Ok(());
     }
-    Ok(())
+    let written = apply::write_status(&operator.client, key, after).await;
+    let error = written.as_ref().err();
+    operator.metrics.updated(key, after.mode, error);
+    written
 }
 
 // === impl View ===
 
 impl View {
-    fn of(index: &Index, key: &Key, proxy_port: i32) -> Option<Self> {
+    fn of(index: &mut Index, key: &Key, settings: &Settings, now: Timestamp) -> Option<Self> {
+        let routes = index.routes(key, &settings.routing, now);
         let Some(Declared::Understood(object)) = index.declared(key) else {
             return None;
         };
-        let desired = Desired::new(index, key, object, proxy_port);
+        let object = object.clone();
+        let desired = Desired::new(index, key, &object, &routes, settings.proxy_port);
+        let held = desired.absence.is_none();
+        index.remember(key, |memory| {
+            memory.unheld_since = (!held).then(|| memory.unheld_since.unwrap_or(now));
+        });
         Some(Self {
-            observed: observe(index, key, object, &desired),
+            observed: observe(index, key, &object, &desired, &routes),
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),
             target_resource: index.resource_of(&Kind::from(&object.spec.scale_target_ref)),
-            object: object.clone(),
+            trouble: index.sight().trouble().cloned(),
+            object,
             desired,
+            routes,
         })
+    }
+
+    /// A watch that fails for long, in words.
+    fn blindness(&self, now: Timestamp) -> Option<&str> {
+        let trouble = self.trouble.as_ref()?;
+        (now >= trouble.told_at()).then_some(trouble.message.as_str())
+    }
+
+    /// When a watch will have failed for long.
+    fn blind_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let due = self.trouble.as_ref()?.told_at();
+        (now < due).then_some(due)
     }
 }

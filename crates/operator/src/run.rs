@@ -1,7 +1,7 @@
 //! From settings to an operator that works until it is told to stop.
 
 use crate::{
-    apply, clock,
+    apply, clock, dial,
     facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts},
     feed::{Feed, dynamic, typed},
     index::{Index, Touched},
@@ -25,11 +25,18 @@ use kube::{
     api::{ApiResource, DynamicObject},
 };
 use prometheus::Registry;
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+use tokio::time;
 
 const RECONCILERS: usize = 8;
 const WAKERS: usize = 16;
 const ASKERS: usize = 32;
+const DIALLERS: usize = 32;
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The operator and the routes of its wake server.
 pub struct Parts {
@@ -67,6 +74,7 @@ impl Parts {
             watch_scaled_objects(operator),
             kinds::work(self.operator.clone()),
             take_over(operator),
+            join_all(repeat(DIALLERS).map(|()| dial::work(operator))),
             join_all(repeat(RECONCILERS).map(|()| reconcile::work(operator))),
             join_all(repeat(WAKERS).map(|()| wake::work(operator))),
             join_all(repeat(ASKERS).map(|()| triggers::work(operator))),
@@ -74,12 +82,17 @@ impl Parts {
     }
 }
 
-/// A new leader looks at everything.
+/// A new leader learns what earlier ones wrote down, and looks at everything.
 async fn take_over(operator: &Operator) {
     let mut leads = operator.claim.watch();
     loop {
-        if *leads.borrow_and_update() {
-            operator.learn(|index| index.understood().map(|(key, _)| key.clone()).collect());
+        let leading = *leads.borrow_and_update();
+        operator.in_office.store(false, Ordering::Release);
+        if leading {
+            tokio::select! {
+                () = take_office(operator) => {}
+                _ = leads.changed() => continue,
+            }
         }
         if leads.changed().await.is_err() {
             return std::future::pending().await;
@@ -87,16 +100,40 @@ async fn take_over(operator: &Operator) {
     }
 }
 
+async fn take_office(operator: &Operator) {
+    let (client, namespace) = (&operator.client, &operator.settings.namespace);
+    let resting = loop {
+        match apply::read_resting(client, namespace).await {
+            Ok(resting) => break resting,
+            Err(error) if error.category() == "forbidden" => {
+                tracing::error!(%error, "Cannot read which resolver ports rest");
+                break BTreeMap::new();
+            }
+            Err(error) => tracing::warn!(%error, "Could not read which resolver ports rest"),
+        }
+        time::sleep(RETRY).await;
+    };
+    operator.note(|index| {
+        for (port, since) in &resting {
+            index.note_resting(*port, *since);
+        }
+    });
+    operator.resting.learn(resting).await;
+    operator.in_office.store(true, Ordering::Release);
+    operator.learn(|index| index.everyone());
+}
+
 async fn watch_elasti_services(operator: &Operator, readiness: &Readiness) {
     let resource = ApiResource::erase::<ElastiService>(&());
-    let synced = synced(readiness, "elastiservices");
+    let synced = synced(readiness, "ElastiService");
     feed(operator, "ElastiService")
         .watch(
             dynamic(&operator.client, &resource),
             |object: DynamicObject| Declared::from(object),
             |index, change| {
                 let begun = newcomers(index, &change);
-                let touched = index.change_declared(change);
+                operator.metrics.declared(index, &change);
+                let touched = index.change_declared(change, clock::now());
                 operator.kinds_changed.notify_one();
                 operator.keda_wanted.notify_one();
                 for key in begun {
@@ -131,7 +168,7 @@ fn newcomers(index: &Index, change: &Change<Declared>) -> Vec<Key> {
 }
 
 async fn watch_services(operator: &Operator, readiness: &Readiness) {
-    let synced = synced(readiness, "services");
+    let synced = synced(readiness, "Service");
     feed(operator, "Service")
         .watch(
             typed::<Service>(&operator.client),
@@ -143,7 +180,7 @@ async fn watch_services(operator: &Operator, readiness: &Readiness) {
 }
 
 async fn watch_slices(operator: &Operator, readiness: &Readiness) {
-    let synced = synced(readiness, "endpointslices");
+    let synced = synced(readiness, "EndpointSlice");
     let feed = Feed {
         scopes: operator.settings.slice_scopes(),
         ..feed(operator, "EndpointSlice")
@@ -167,7 +204,7 @@ async fn watch_scaled_objects(operator: &Operator) {
             dynamic(&operator.client, &apply::scaled_objects()),
             ScaledObjectFacts::from,
             |index, change| index.change_scaled_objects(change),
-            |_, _| Touched::new(),
+            |index, health| index.change_scaled_objects_health(health),
         )
         .await;
 }
@@ -180,13 +217,16 @@ fn feed<'a>(operator: &'a Operator, name: &'a str) -> Feed<'a> {
     }
 }
 
-/// Ready after the first full list; later trouble is told by metrics and logs.
-fn synced(readiness: &Readiness, name: &str) -> impl Fn(&mut Index, Health) -> Touched + use<> {
-    let pending = parking_lot::Mutex::new(Some(readiness.register(name)));
-    move |_, health| {
+/// Ready after the first full list; later trouble is told by conditions, metrics and logs.
+fn synced(
+    readiness: &Readiness,
+    kind: &'static str,
+) -> impl Fn(&mut Index, Health) -> Touched + use<> {
+    let pending = parking_lot::Mutex::new(Some(readiness.register(kind)));
+    move |index, health| {
         if health == Health::Synced {
             pending.lock().take();
         }
-        Touched::new()
+        index.change_sight(kind, health, clock::now())
     }
 }

@@ -3,20 +3,34 @@
 use crate::prometheus;
 use elasti_core::plan::Patience;
 use elasti_runtime::watch::Scope;
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 #[derive(Clone)]
 pub struct Settings {
     /// Of this replica, among all.
     pub identity: String,
+    /// Of this operator.
+    pub namespace: String,
+    /// Whether whoever knocks must show that it is a resolver.
+    pub authenticate_knocks: bool,
     pub resolver_namespace: String,
     pub resolver_service: String,
-    pub proxy_port: i32,
+    pub proxy_port: u16,
+    pub routing: Routing,
     pub polling_interval: Duration,
     /// Empty means all.
     pub watch_namespaces: Vec<String>,
     pub prometheus: prometheus::Settings,
     pub patience: Patience,
+}
+
+/// How a resolver learns which service a connection is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// Every port of every service has a port of its own on the resolvers, out of these.
+    Port(RangeInclusive<u16>),
+    /// All share the proxy port; the Host header tells.
+    Host,
 }
 
 // === impl Settings ===
@@ -41,5 +55,13 @@ impl Settings {
             scopes.push(resolvers);
         }
         scopes
+    }
+
+    pub(crate) fn port_range(&self) -> RangeInclusive<u16> {
+        match &self.routing {
+            Routing::Port(range) => range.clone(),
+            #[expect(clippy::reversed_empty_ranges, reason = "no port at all")]
+            Routing::Host => 1..=0,
+        }
     }
 }

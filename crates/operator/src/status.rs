@@ -1,9 +1,10 @@
 //! What an ElastiService's status should say. Times and texts move only when something else does, so
 //! that a cluster at rest sees no writes.
 
-use elasti_api::{ElastiService, ElastiServiceStatus, Mode};
+use crate::index::Routes;
+use elasti_api::{Attached, ElastiService, ElastiServiceStatus, LastWake, Mode, Phase};
 use elasti_core::{
-    plan::{Note, Observed, Plan, Resolvers, Service, Target},
+    plan::{Absence, Autoscaler, Note, Observed, Plan, Resolvers, Service, Target},
     verdict::Verdict,
 };
 use jiff::Timestamp;
@@ -17,31 +18,69 @@ struct Fact {
     message: String,
 }
 
-pub(crate) fn status(
-    object: &ElastiService,
-    observed: &Observed,
-    plan: &Plan,
-    failure: Option<&str>,
-    now: Timestamp,
-) -> ElastiServiceStatus {
+/// What a status is derived from.
+pub(crate) struct Report<'a> {
+    pub(crate) object: &'a ElastiService,
+    pub(crate) observed: &'a Observed,
+    pub(crate) plan: &'a Plan,
+    pub(crate) routes: &'a Routes,
+    pub(crate) failure: Option<&'a str>,
+    /// A watch that fails, in words.
+    pub(crate) blindness: Option<&'a str>,
+    pub(crate) first_knock: Option<Timestamp>,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) fn status(report: &Report<'_>) -> ElastiServiceStatus {
+    let Report {
+        object,
+        observed,
+        plan,
+        now,
+        ..
+    } = *report;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
-    let facts = facts(observed, plan, failure);
     let mut after = ElastiServiceStatus {
-        mode: mode(plan, observed, &before, failure),
+        mode: mode(report, &before),
         phase: plan.phase.or(before.phase),
-        conditions: conditions(&before.conditions, facts, generation, now),
+        conditions: conditions(&before.conditions, facts(report), generation, now),
         observed_generation: generation,
         replicas: match observed.target {
             Target::Found { replicas } => Some(replicas),
             Target::Missing | Target::Unknown(_) => None,
         },
         last_scaled_up_time: last_scaled_up(&before, observed),
+        last_wake: last_wake(report, &before),
         ..before.clone()
     };
+    // What failed to be let go of is still ours.
+    if report.failure.is_none() {
+        after.ports = report.routes.ports.clone();
+        after.attached = match (&observed.rival, observed.deleting_since) {
+            (Some(_), _) => None,
+            (None, Some(_)) => before.attached.clone(),
+            (None, None) => Some(Attached::from(&object.spec)),
+        };
+    }
     if after != before {
         after.last_reconciled_time = Some(Time(now));
     }
+    after
+}
+
+/// While nothing can be decided, for the reason given.
+pub(crate) fn blind(object: &ElastiService, why: &str, now: Timestamp) -> ElastiServiceStatus {
+    let mut after = object.status.clone().unwrap_or_default();
+    let fact = Fact::new("Ready", Some(false), "WatchFailing", why);
+    let ready = conditions(
+        &after.conditions,
+        vec![fact],
+        object.metadata.generation,
+        now,
+    );
+    after.conditions.retain(|known| known.type_ != "Ready");
+    after.conditions.splice(0..0, ready);
     after
 }
 
@@ -55,25 +94,67 @@ pub(crate) fn malformed(error: &str, now: Timestamp) -> ElastiServiceStatus {
 }
 
 /// Whoever reads `proxy` may connect that moment, so it is said only of what was written.
-fn mode(
-    plan: &Plan,
-    observed: &Observed,
-    before: &ElastiServiceStatus,
-    failure: Option<&str>,
-) -> Option<Mode> {
-    if observed.rival.is_some() {
+fn mode(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<Mode> {
+    if report.observed.rival.is_some() {
         return None;
     }
-    match failure {
+    match report.failure {
         Some(_) => before.mode,
-        None => plan.mode.or(before.mode),
+        None => report.plan.mode.or(before.mode),
     }
+}
+
+/// Begins with the first knock for a sleeping target, and is complete when it serves.
+fn last_wake(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<LastWake> {
+    let known = before.last_wake.clone();
+    let seconds = |moment: Timestamp| moment.as_second();
+    match report.plan.phase {
+        Some(Phase::Waking) => {
+            let knock = report
+                .first_knock
+                .or(before.last_knock_time.as_ref().map(|time| time.0));
+            let is_news = |knock: &Timestamp| {
+                known.as_ref().is_none_or(|known| {
+                    known.duration.is_some() && seconds(*knock) > seconds(known.time.0)
+                })
+            };
+            match knock.filter(is_news) {
+                Some(knock) => Some(LastWake {
+                    time: Time(whole_seconds(knock)),
+                    duration: None,
+                }),
+                None => known,
+            }
+        }
+        Some(Phase::Awake) => known.map(|known| complete(known, report)),
+        _ => known,
+    }
+}
+
+fn complete(wake: LastWake, report: &Report<'_>) -> LastWake {
+    if wake.duration.is_some() {
+        return wake;
+    }
+    // The status keeps whole seconds; whoever saw the knock knows better.
+    let exact = report
+        .first_knock
+        .filter(|knock| knock.as_second() == wake.time.0.as_second());
+    let took = report.now.duration_since(exact.unwrap_or(wake.time.0));
+    LastWake {
+        duration: Some(format!("{:.1}s", took.as_secs_f64())),
+        ..wake
+    }
+}
+
+/// As the API server will give it back.
+fn whole_seconds(moment: Timestamp) -> Timestamp {
+    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
 }
 
 /// Use is written down when it ends or after half a cooldown, not each time it is seen.
 fn last_scaled_up(before: &ElastiServiceStatus, observed: &Observed) -> Option<Time> {
     let known = before.last_scaled_up_time.as_ref().map(|time| time.0);
-    let Some(seen) = observed.last_active else {
+    let Some(seen) = observed.last_active.map(whole_seconds) else {
         return before.last_scaled_up_time.clone();
     };
     let old = known.is_none_or(|known| seen.duration_since(known) > observed.cooldown / 2);
@@ -86,11 +167,12 @@ fn last_scaled_up(before: &ElastiServiceStatus, observed: &Observed) -> Option<T
     }
 }
 
-fn facts(observed: &Observed, plan: &Plan, failure: Option<&str>) -> Vec<Fact> {
+fn facts(report: &Report<'_>) -> Vec<Fact> {
+    let Report { observed, plan, .. } = *report;
     let service = service(&observed.service);
     let target = target(&observed.target);
-    let ready = ready(observed, [&service, &target], failure);
-    vec![
+    let ready = ready(report, [&service, &target]);
+    let mut facts = vec![
         ready,
         service,
         target,
@@ -98,27 +180,64 @@ fn facts(observed: &Observed, plan: &Plan, failure: Option<&str>) -> Vec<Fact> {
         triggers(observed),
         idle(observed),
         may_sleep(plan.note),
-    ]
+    ];
+    facts.extend(autoscaler(observed.autoscaler));
+    facts.extend(report.routes.full.then(range_full));
+    facts
 }
 
-fn ready(observed: &Observed, needed: [&Fact; 2], failure: Option<&str>) -> Fact {
+fn ready(report: &Report<'_>, needed: [&Fact; 2]) -> Fact {
+    let no = |reason, message: String| Fact::new("Ready", Some(false), reason, message);
     let broken = needed.into_iter().find(|fact| fact.holds != Some(true));
-    match (&observed.rival, failure, broken) {
-        (Some(rival), _, _) => Fact::new(
-            "Ready",
-            Some(false),
+    if let Some(rival) = &report.observed.rival {
+        no(
             "Conflict",
             format!("{rival} is older and names the same service or target: this one does nothing"),
-        ),
-        (_, Some(failure), _) => Fact::new("Ready", Some(false), "WriteFailed", failure),
-        (_, _, Some(fact)) => Fact::new("Ready", Some(false), fact.reason, fact.message.clone()),
-        _ => Fact::new(
+        )
+    } else if let Some(failure) = report.failure {
+        no("WriteFailed", failure.into())
+    } else if let Some(blindness) = report.blindness {
+        no("WatchFailing", blindness.into())
+    } else if let Some(fact) = broken {
+        no(fact.reason, fact.message.clone())
+    } else {
+        Fact::new(
             "Ready",
             Some(true),
             "AllInPlace",
             "Everything that it needs is there",
-        ),
+        )
     }
+}
+
+/// Only where one is named that has to rest with the target.
+fn autoscaler(autoscaler: Autoscaler) -> Option<Fact> {
+    let (holds, reason, message) = match autoscaler {
+        Autoscaler::None => return None,
+        Autoscaler::Running | Autoscaler::Paused => {
+            (Some(true), "AutoscalerFound", "The ScaledObject is there")
+        }
+        Autoscaler::Missing => (
+            Some(false),
+            "AutoscalerMissing",
+            "There is no ScaledObject of this name: the target sleeps and wakes without it",
+        ),
+        Autoscaler::Unknown => (
+            None,
+            "AutoscalerUnknown",
+            "ScaledObjects cannot be watched: the target is not put to sleep",
+        ),
+    };
+    Some(Fact::new("AutoscalerFound", holds, reason, message))
+}
+
+fn range_full() -> Fact {
+    Fact::new(
+        "PortsRouted",
+        Some(false),
+        "RangeFull",
+        "No resolver port is left for some port of the service: the Host header has to tell which service is meant",
+    )
 }
 
 fn service(service: &Service) -> Fact {
@@ -152,20 +271,27 @@ fn target(target: &Target) -> Fact {
 }
 
 fn resolver(resolvers: Resolvers) -> Fact {
-    match resolvers {
-        Resolvers::Ready => Fact::new(
-            "ResolverAvailable",
-            Some(true),
-            "ResolverReady",
-            "A resolver can hold traffic",
-        ),
-        Resolvers::GoneSince(_) => Fact::new(
-            "ResolverAvailable",
-            Some(false),
-            "NoReadyResolver",
-            "No resolver is ready: nothing falls asleep, and what sleeps is woken",
-        ),
-    }
+    let (holds, reason, message) = match resolvers {
+        Resolvers::Ready => (true, "ResolverReady", "A resolver can hold traffic"),
+        Resolvers::Gone { why, .. } => match why {
+            Absence::NoneReady => (
+                false,
+                "NoReadyResolver",
+                "No resolver is ready: nothing falls asleep, and what sleeps is woken",
+            ),
+            Absence::NoneAccepts => (
+                false,
+                "NotAccepting",
+                "No ready resolver accepts connections on the ports of this service yet: it does not fall asleep",
+            ),
+            Absence::OtherFamily => (
+                false,
+                "OtherAddressFamily",
+                "The service has an address family that no resolver has: it does not fall asleep (the resolvers' Service needs ipFamilyPolicy: PreferDualStack)",
+            ),
+        },
+    };
+    Fact::new("ResolverAvailable", Some(holds), reason, message)
 }
 
 fn triggers(observed: &Observed) -> Fact {
@@ -206,16 +332,27 @@ fn may_sleep(note: Option<Note>) -> Fact {
                 "It sleeps when it is idle",
             );
         }
+        Some(Note::AutoscalerUnknown) => (
+            "AutoscalerUnknown",
+            "Its autoscaler cannot be watched, and might work against it",
+        ),
+        Some(Note::Blind) => (
+            "WatchFailing",
+            "A watch fails: what is known of it may be old",
+        ),
         Some(Note::Conflict) => ("Conflict", "Another ElastiService has the say"),
         Some(Note::CoolingDown) => (
             "CoolingDown",
             "Idle, but not for the whole cooldown period yet",
         ),
         Some(Note::DryRunWouldSleep) => (
-            "DryRun",
+            "DryRunWouldSleep",
             "It would be put to sleep now, were this not a dry run",
         ),
-        Some(Note::DryRunWouldWake) => ("DryRun", "It would be woken now, were this not a dry run"),
+        Some(Note::DryRunWouldWake) => (
+            "DryRunWouldWake",
+            "It would be woken now, were this not a dry run",
+        ),
         Some(Note::NoResolver) => ("NoReadyResolver", "Nobody could hold its traffic"),
         Some(Note::OutsidePeriod) => (
             "OutsideEnabledPeriod",

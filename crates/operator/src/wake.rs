@@ -4,14 +4,17 @@ use crate::{
     apply::{self, Done},
     clock,
     facts::Declared,
-    index::{Index, Kind},
+    index::{Index, Kind, scaled_object_key},
     operator::Operator,
+    say,
+    token::Tokens,
 };
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State},
+    extract::{DefaultBodyLimit, Request, State},
     http::{Method, StatusCode},
+    middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::{any, get},
 };
@@ -21,19 +24,61 @@ use elasti_api::{
         DIRECTORY_PATH, Directory, DirectoryEntry, INCOMING_REQUEST_PATH, IncomingRequest, Received,
     },
 };
-use elasti_core::plan::Target;
+use elasti_core::plan::{Autoscaler, Target};
 use elasti_runtime::watch::Key;
+use jiff::{SignedDuration, Timestamp};
 use kube::api::ApiResource;
-use std::{collections::BTreeSet, sync::Arc};
+use parking_lot::Mutex;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// For whom the tokens of resolvers are made out.
+const AUDIENCE: &str = "elasti-operator";
 
 const MAX_BODY: usize = 16 * 1024;
+/// How often a replica that does not lead tells of the same service.
+const TELL_AGAIN: SignedDuration = SignedDuration::from_secs(1);
+const WARN_AGAIN: Duration = Duration::from_secs(10);
+
+/// Services that somebody knocks for and no ElastiService names: counted, and told now and then.
+#[derive(Default)]
+pub(crate) struct Strangers(Mutex<Option<Instant>>);
 
 pub(crate) fn router(operator: Arc<Operator>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route(INCOMING_REQUEST_PATH, any(incoming_request))
         .route(DIRECTORY_PATH, get(directory))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
-        .with_state(operator)
+        .layer(DefaultBodyLimit::max(MAX_BODY));
+    let routes = if operator.settings.authenticate_knocks {
+        let guard = Guard {
+            tokens: Arc::new(Tokens::new(
+                operator.client.clone(),
+                AUDIENCE,
+                &operator.settings.resolver_namespace,
+            )),
+            operator: operator.clone(),
+        };
+        routes.layer(from_fn_with_state(guard, admit))
+    } else {
+        routes
+    };
+    routes.with_state(operator)
+}
+
+#[derive(Clone)]
+struct Guard {
+    tokens: Arc<Tokens>,
+    operator: Arc<Operator>,
+}
+
+async fn admit(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.tokens.admit(request.headers()).await {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => {
+            guard.operator.metrics.knocked(refusal.category());
+            refusal.into_response()
+        }
+    }
 }
 
 async fn incoming_request(
@@ -48,6 +93,7 @@ async fn incoming_request(
         .ok()
         .and_then(|body| serde_json::from_slice::<IncomingRequest>(&body).ok());
     let Some(request) = parsed else {
+        operator.metrics.knocked("malformed");
         return (StatusCode::BAD_REQUEST, "Invalid request body").into_response();
     };
     knock(&operator, &Key::new(&request.namespace, &request.svc));
@@ -57,17 +103,23 @@ async fn incoming_request(
 /// Wakes the service's target and those that wake with it.
 fn knock(operator: &Operator, service: &Key) {
     let now = clock::now();
-    let mut woken = BTreeSet::new();
-    operator.learn(|index| {
-        match index.owner_of_service(service).cloned() {
-            Some(first) => woken = together(index, first),
-            None => tracing::debug!(%service, "Knock for a service that no ElastiService names"),
-        }
+    let woken = operator.learn(|index| {
+        let first = index.owner_of_service(service).cloned();
+        let woken = first.map_or_else(BTreeSet::new, |first| together(index, first));
         for key in &woken {
-            index.remember(key, |memory| memory.last_knock = Some(now));
+            index.remember(key, |memory| {
+                memory.last_knock = Some(now);
+                memory.first_knock = memory.first_knock.or(Some(now));
+            });
         }
-        woken.clone()
+        woken
     });
+    if woken.is_empty() {
+        operator.metrics.knocked("unknown_service");
+        operator.strangers.tell(service);
+        return;
+    }
+    operator.metrics.knocked("accepted");
     operator.wakes.push_all(woken);
 }
 
@@ -94,26 +146,82 @@ fn together(index: &Index, first: Key) -> BTreeSet<Key> {
 pub(crate) async fn work(operator: &Operator) {
     loop {
         let key = operator.wakes.next().await;
-        if let Some((object, resource)) = operator.read(|index| asleep(index, &key)) {
-            wake(operator, &key, &object, &resource).await;
+        if let Some(sleeper) = operator.read(|index| Sleeper::find(index, &key)) {
+            wake(operator, &key, &sleeper).await;
         }
+        tell_leader(operator, &key).await;
         operator.wakes.done(&key);
     }
 }
 
-fn asleep(index: &Index, key: &Key) -> Option<(Arc<ElastiService>, ApiResource)> {
+/// Whoever leads may be about to put the target to sleep.
+async fn tell_leader(operator: &Operator, key: &Key) {
+    if operator.claim.holds() {
+        return;
+    }
+    let Some(knock) = operator.note(|index| untold(index, key)) else {
+        return;
+    };
+    if let Err(error) = apply::write_knock(&operator.client, key, knock).await {
+        tracing::warn!(elasti_service = %key, %error, "Could not tell the leader of a knock");
+    }
+}
+
+/// The last knock for a service that resolvers receive the traffic of.
+fn untold(index: &mut Index, key: &Key) -> Option<Timestamp> {
     let Some(Declared::Understood(object)) = index.declared(key) else {
         return None;
     };
-    let target = &object.spec.scale_target_ref;
-    let kind = Kind::from(target);
-    let is_asleep = index.target(&kind, &key.beside(&target.name)) == Target::Found { replicas: 0 };
-    (is_asleep && !object.spec.dry_run && index.rival_of(key, object).is_none())
-        .then(|| (object.clone(), index.resource_of(&kind)))
+    let service = key.beside(&object.spec.service);
+    let proxied = index.slices_of(&service).any(|(_, slice)| slice.ours);
+    let memory = index.memory(key);
+    let knock = memory.last_knock?;
+    let told = memory
+        .told
+        .is_some_and(|told| knock.duration_since(told) < TELL_AGAIN);
+    if !proxied || told {
+        return None;
+    }
+    index.remember(key, |memory| memory.told = Some(knock));
+    Some(knock)
 }
 
-async fn wake(operator: &Operator, key: &Key, object: &ElastiService, resource: &ApiResource) {
-    let done = apply::wake(&operator.client, key, object, resource).await;
+/// A target at zero, and what it takes to wake it.
+struct Sleeper {
+    object: Arc<ElastiService>,
+    resource: ApiResource,
+    autoscaler: Autoscaler,
+}
+
+impl Sleeper {
+    fn find(index: &Index, key: &Key) -> Option<Self> {
+        let Some(Declared::Understood(object)) = index.declared(key) else {
+            return None;
+        };
+        let target = &object.spec.scale_target_ref;
+        let kind = Kind::from(target);
+        let asleep = Target::Found { replicas: 0 };
+        let service = key.beside(&object.spec.service);
+        let proxied = index.slices_of(&service).any(|(_, slice)| slice.ours);
+        let may_wake = index.target(&kind, &key.beside(&target.name)) == asleep
+            && (proxied || !object.spec.dry_run)
+            && index.rival_of(key, object).is_none();
+        may_wake.then(|| Self {
+            object: object.clone(),
+            resource: index.resource_of(&kind),
+            autoscaler: scaled_object_key(key, object)
+                .map_or(Autoscaler::None, |key| index.scaled_object(&key)),
+        })
+    }
+}
+
+async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) {
+    let Sleeper {
+        object,
+        resource,
+        autoscaler,
+    } = sleeper;
+    let done = apply::wake(&operator.client, key, object, resource, *autoscaler).await;
     let now = clock::now();
     match &done {
         Ok(Done::Scaled(scaled)) => {
@@ -127,26 +235,42 @@ async fn wake(operator: &Operator, key: &Key, object: &ElastiService, resource: 
         Err(error) => tracing::warn!(elasti_service = %key, %error, "Could not wake the target"),
     }
     operator.metrics.scaled(key, object, &done);
-    crate::say::scaled(operator, object, &done).await;
+    say::scaled(operator, object, &done).await;
 }
 
 async fn directory(State(operator): State<Arc<Operator>>) -> Json<Directory> {
-    Json(operator.read(|index| {
-        Directory {
-            services: index
-                .understood()
-                .filter(|(key, object)| {
-                    index.owner_of_service(&key.beside(&object.spec.service)) == Some(*key)
-                })
-                .map(|(key, object)| {
-                    let entry = DirectoryEntry {
-                        name: key.name.to_string(),
-                        spec: object.spec.clone(),
-                        status: object.status.clone().unwrap_or_default(),
-                    };
-                    (key.beside(&object.spec.service).to_string(), entry)
-                })
-                .collect(),
+    let owners: Vec<(Key, Arc<ElastiService>)> = operator.read(|index| {
+        let owns = |(key, object): &(&Key, &Arc<ElastiService>)| {
+            index.owner_of_service(&key.beside(&object.spec.service)) == Some(*key)
+        };
+        index
+            .understood()
+            .filter(owns)
+            .map(|(key, object)| (key.clone(), object.clone()))
+            .collect()
+    });
+    let entry = |(key, object): (Key, Arc<ElastiService>)| {
+        let entry = DirectoryEntry {
+            name: key.name.to_string(),
+            spec: object.spec.clone(),
+            status: object.status.clone().unwrap_or_default(),
+        };
+        (key.beside(&object.spec.service).to_string(), entry)
+    };
+    Json(Directory {
+        services: owners.into_iter().map(entry).collect(),
+    })
+}
+
+// === impl Strangers ===
+
+impl Strangers {
+    fn tell(&self, service: &Key) {
+        let now = Instant::now();
+        let mut told = self.0.lock();
+        if told.is_none_or(|told| now.duration_since(told) >= WARN_AGAIN) {
+            *told = Some(now);
+            tracing::warn!(%service, "Knocks for a service that no ElastiService names");
         }
-    }))
+    }
 }

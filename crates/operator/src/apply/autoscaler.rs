@@ -1,6 +1,4 @@
 use super::{Error, gone_is_fine};
-use crate::index::scaled_object_key;
-use elasti_api::ElastiService;
 use elasti_runtime::watch::Key;
 use kube::{
     Api, Client,
@@ -10,15 +8,7 @@ use kube::{
 use serde_json::{Value, json};
 
 /// KEDA takes its orders from annotations.
-pub(super) async fn set_paused(
-    client: &Client,
-    key: &Key,
-    object: &ElastiService,
-    paused: bool,
-) -> Result<(), Error> {
-    let Some(key) = scaled_object_key(key, object) else {
-        return Ok(());
-    };
+pub(super) async fn set_paused(client: &Client, key: &Key, paused: bool) -> Result<(), Error> {
     let replicas = if paused { json!("0") } else { Value::Null };
     let patch = json!({"metadata": {"annotations": {
         "autoscaling.keda.sh/paused": paused.to_string(),

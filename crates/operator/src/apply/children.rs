@@ -1,11 +1,15 @@
 use super::{Error, FIELD_MANAGER, Subject, gone_is_fine};
 use crate::desired;
-use elasti_api::names;
+use elasti_api::{ElastiService, names};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams},
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
 pub(super) async fn apply_private_service(
     client: &Client,
@@ -42,11 +46,47 @@ pub(super) async fn publish_slices(client: &Client, subject: &Subject<'_>) -> Re
 
 pub(super) async fn remove_slices(client: &Client, subject: &Subject<'_>) -> Result<(), Error> {
     let api: Api<EndpointSlice> = Api::namespaced(client.clone(), &subject.key.namespace);
-    for family in ["IPv4", "IPv6"] {
+    for family in FAMILIES {
         let name = desired::slice_name(&subject.object.spec.service, family);
         gone_is_fine(api.delete(&name, &DeleteParams::default()).await.map(drop))?;
     }
     Ok(())
+}
+
+/// All that was made for a service that is no longer named.
+pub(super) async fn remove_former(
+    client: &Client,
+    subject: &Subject<'_>,
+    service: &str,
+) -> Result<(), Error> {
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &subject.key.namespace);
+    for family in FAMILIES {
+        remove(&slices, &desired::slice_name(service, family), subject).await?;
+    }
+    let services: Api<Service> = Api::namespaced(client.clone(), &subject.key.namespace);
+    remove(&services, &names::private_service(service), subject).await
+}
+
+/// Unless another ElastiService has made it its own.
+async fn remove<K>(api: &Api<K>, name: &str, subject: &Subject<'_>) -> Result<(), Error>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let Some(found) = api.get_metadata_opt(name).await? else {
+        return Ok(());
+    };
+    let kind = ElastiService::kind(&());
+    let of_another = found.owner_references().iter().any(|owner| {
+        owner.kind == kind && Some(owner.uid.as_str()) != subject.object.metadata.uid.as_deref()
+    });
+    if of_another {
+        return Ok(());
+    }
+    let as_found = DeleteParams::default().preconditions(Preconditions {
+        uid: found.uid(),
+        resource_version: None,
+    });
+    gone_is_fine(api.delete(name, &as_found).await.map(drop))
 }
 
 fn apply() -> PatchParams {

@@ -1,8 +1,8 @@
 //! `/scale`, the same for every kind.
 
 use super::{Done, Error};
-use elasti_api::ElastiService;
 use elasti_runtime::watch::Key;
+use http::{Request, header};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
@@ -26,6 +26,31 @@ pub(super) async fn up(target: &Target<'_>, replicas: i32) -> Result<Done, Error
     Ok(Done::Scaled(Scaled { from, to: replicas }))
 }
 
+/// Raises the target in one call if it is at zero, as it is believed to be, and else in two. The
+/// scale of a target at zero has an empty spec.
+pub(super) async fn from_zero(target: &Target<'_>, replicas: i32) -> Result<Done, Error> {
+    let patch = json!([
+        {"op": "test", "path": "/spec", "value": {}},
+        {"op": "add", "path": "/spec/replicas", "value": replicas},
+    ]);
+    match target.patch_json(&patch).await {
+        Ok(()) => Ok(Done::Scaled(Scaled {
+            from: 0,
+            to: replicas,
+        })),
+        Err(error) if error.category() == "invalid" => up(target, replicas).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// For a target that somebody else may scale by now.
+pub(super) async fn up_if_asleep(target: &Target<'_>, replicas: i32) -> Result<Done, Error> {
+    match target.current().await? {
+        (0, _) => from_zero(target, replicas).await,
+        _ => Ok(Done::Quietly),
+    }
+}
+
 /// Fails with a conflict if anybody wrote to the target since it was read, an autoscaler say.
 pub(super) async fn to_zero(target: &Target<'_>) -> Result<Done, Error> {
     let (from, version) = target.current().await?;
@@ -39,6 +64,7 @@ pub(super) async fn to_zero(target: &Target<'_>) -> Result<Done, Error> {
 
 /// What an ElastiService scales.
 pub(super) struct Target<'a> {
+    client: Client,
     api: Api<DynamicObject>,
     name: &'a str,
 }
@@ -46,15 +72,11 @@ pub(super) struct Target<'a> {
 // === impl Target ===
 
 impl<'a> Target<'a> {
-    pub(super) fn new(
-        client: &Client,
-        resource: &ApiResource,
-        key: &Key,
-        object: &'a ElastiService,
-    ) -> Self {
+    pub(super) fn new(client: &Client, resource: &ApiResource, key: &Key, name: &'a str) -> Self {
         Self {
+            client: client.clone(),
             api: Api::namespaced_with(client.clone(), &key.namespace, resource),
-            name: &object.spec.scale_target_ref.name,
+            name,
         }
     }
 
@@ -72,6 +94,16 @@ impl<'a> Target<'a> {
         self.api
             .patch_scale(self.name, &PatchParams::default(), &Patch::Merge(patch))
             .await?;
+        Ok(())
+    }
+
+    async fn patch_json(&self, patch: &Value) -> Result<(), Error> {
+        let url = format!("{}/{}/scale", self.api.resource_url(), self.name);
+        let request = Request::patch(url)
+            .header(header::CONTENT_TYPE, "application/json-patch+json")
+            .body(patch.to_string().into_bytes())
+            .map_err(kube::Error::HttpError)?;
+        self.client.request::<Value>(request).await?;
         Ok(())
     }
 }

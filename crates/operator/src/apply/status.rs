@@ -1,21 +1,43 @@
 use super::Error;
 use elasti_api::{ElastiService, ElastiServiceStatus};
 use elasti_runtime::watch::Key;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
+
+/// What a status may no longer say.
+const OPTIONAL: [&str; 6] = ["mode", "phase", "replicas", "ports", "attached", "lastWake"];
 
 /// Writes the whole status; what another version of this operator left there and we do not know
-/// stays.
+/// stays, and so does what other replicas tell.
 pub(crate) async fn write(
     client: &Client,
     key: &Key,
     status: &ElastiServiceStatus,
 ) -> Result<(), Error> {
     let api: Api<ElastiService> = Api::namespaced(client.clone(), &key.namespace);
-    let patch = json!({"status": status});
+    let mut status = json!(status);
+    if let Some(fields) = status.as_object_mut() {
+        fields.remove("lastKnockTime");
+        for name in OPTIONAL {
+            fields.entry(name).or_insert(Value::Null);
+        }
+    }
+    patch(&api, key, &json!({"status": status})).await
+}
+
+/// Tells the replica that leads of a knock, through the one place that all of them see. A later
+/// moment beats an earlier one, so any replica may write it.
+pub(crate) async fn write_knock(client: &Client, key: &Key, at: Timestamp) -> Result<(), Error> {
+    let api: Api<ElastiService> = Api::namespaced(client.clone(), &key.namespace);
+    patch(&api, key, &json!({"status": {"lastKnockTime": Time(at)}})).await
+}
+
+async fn patch(api: &Api<ElastiService>, key: &Key, patch: &Value) -> Result<(), Error> {
     let written = api
         .patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;

@@ -30,10 +30,17 @@ impl Index {
             },
             (None, Health::Synced) => Target::Missing,
             (None, Health::Starting) => Target::Unknown(format!("{} is being listed", kind.kind)),
-            (None, Health::Failing(error)) => {
+            (None, Health::Absent(error) | Health::Failing(error)) => {
                 Target::Unknown(format!("{} cannot be watched: {error}", kind.kind))
             }
         }
+    }
+
+    /// Whether the target itself says that none of its pods is ready.
+    pub(crate) fn is_unready(&self, kind: &Kind, key: &Key) -> bool {
+        let targets = self.targets.get(kind);
+        let facts = targets.and_then(|targets| targets.found.get(key));
+        facts.is_some_and(|facts| facts.ready == Some(0))
     }
 
     pub(crate) fn discover_kind(&mut self, kind: &Kind, resource: ApiResource) {
@@ -81,8 +88,16 @@ impl Index {
         };
         let target = user.beside(&object.spec.scale_target_ref.name);
         let asleep = self.target(kind, &target) == (Target::Found { replicas: 0 });
-        self.remember(user, |memory| {
-            memory.asleep_since = asleep.then(|| memory.asleep_since.unwrap_or(now));
+        self.remember(user, |memory| match (asleep, memory.asleep_since) {
+            (true, None) => {
+                memory.asleep_since = Some(now);
+                memory.first_knock = None;
+            }
+            (false, Some(_)) => {
+                memory.asleep_since = None;
+                memory.last_active = memory.last_active.max(Some(now));
+            }
+            _ => {}
         });
     }
 

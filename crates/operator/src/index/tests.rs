@@ -33,12 +33,12 @@ fn slice(service: &str, ready: &[&str]) -> SliceFacts {
         family: "IPv4".into(),
         ready: ready.iter().map(ToString::to_string).collect(),
         ports: Vec::new(),
-        created: None,
+        since: None,
     }
 }
 
 fn index() -> Index {
-    Index::new(key("resolvers"), now())
+    Index::new(key("resolvers"), 10_000..=10_009, now())
 }
 
 fn listed<F>(all: Vec<(Key, F)>) -> Change<F> {
@@ -52,8 +52,8 @@ fn a_relist_leaves_no_ghosts() {
         declared("web", "web", "2026-01-01T00:00:00Z"),
         declared("api", "api", "2026-01-01T00:00:00Z"),
     );
-    index.change_declared(listed(vec![web.clone(), api]));
-    let touched = index.change_declared(listed(vec![web]));
+    index.change_declared(listed(vec![web.clone(), api]), now());
+    let touched = index.change_declared(listed(vec![web]), now());
     assert!(touched.contains(&key("api")), "whoever is gone is touched");
     assert!(index.declared(&key("api")).is_none());
     assert_eq!(index.owner_of_service(&key("api")), None);
@@ -63,11 +63,14 @@ fn a_relist_leaves_no_ghosts() {
 #[test]
 fn a_relist_of_one_namespace_leaves_the_others_alone() {
     let mut index = index();
-    index.change_declared(listed(vec![declared("web", "web", "2026-01-01T00:00:00Z")]));
-    index.change_declared(Change::Listed(
-        Scope::Namespace("elsewhere".into()),
-        Vec::new(),
-    ));
+    index.change_declared(
+        listed(vec![declared("web", "web", "2026-01-01T00:00:00Z")]),
+        now(),
+    );
+    index.change_declared(
+        Change::Listed(Scope::Namespace("elsewhere".into()), Vec::new()),
+        now(),
+    );
     assert!(index.declared(&key("web")).is_some());
 }
 
@@ -76,7 +79,7 @@ fn the_older_of_two_that_name_one_service_has_it() {
     let mut index = index();
     let older = declared("older", "web", "2026-01-01T00:00:00Z");
     let younger = declared("younger", "web", "2026-02-01T00:00:00Z");
-    index.change_declared(listed(vec![younger.clone(), older]));
+    index.change_declared(listed(vec![younger.clone(), older]), now());
     let Declared::Understood(object) = younger.1 else {
         panic!("it is understood");
     };
@@ -86,7 +89,7 @@ fn the_older_of_two_that_name_one_service_has_it() {
     );
     assert_eq!(index.owner_of_service(&key("web")), Some(&key("older")));
 
-    let touched = index.change_declared(Change::Deleted(key("older")));
+    let touched = index.change_declared(Change::Deleted(key("older")), now());
     assert!(touched.contains(&key("younger")), "it is its turn now");
     assert_eq!(index.rival_of(&key("younger"), &object), None);
 }
@@ -94,7 +97,10 @@ fn the_older_of_two_that_name_one_service_has_it() {
 #[test]
 fn endpoints_touch_those_who_name_their_service() {
     let mut index = index();
-    index.change_declared(listed(vec![declared("es", "web", "2026-01-01T00:00:00Z")]));
+    index.change_declared(
+        listed(vec![declared("es", "web", "2026-01-01T00:00:00Z")]),
+        now(),
+    );
     let added = index.change_slices(
         Change::Applied(key("web-1"), slice("web", &["10.0.0.1"])),
         now(),
@@ -141,7 +147,13 @@ fn a_target_is_missing_only_once_its_kind_is_listed() {
     ));
     index.change_targets(
         &kind,
-        listed(vec![(key("web"), TargetFacts { replicas: 3 })]),
+        listed(vec![(
+            key("web"),
+            TargetFacts {
+                replicas: 3,
+                ready: None,
+            },
+        )]),
         now(),
     );
     index.change_kind_health(&kind, Health::Synced);
@@ -167,7 +179,10 @@ fn an_object_that_cannot_be_understood_harms_no_other() {
     }))
     .unwrap();
     let web = declared("web", "web", "2026-01-01T00:00:00Z");
-    index.change_declared(listed(vec![(key("broken"), Declared::from(broken)), web]));
+    index.change_declared(
+        listed(vec![(key("broken"), Declared::from(broken)), web]),
+        now(),
+    );
     assert!(matches!(
         index.declared(&key("broken")),
         Some(Declared::Malformed(_))

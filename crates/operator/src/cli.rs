@@ -1,0 +1,250 @@
+//! How the operator is told what to do: KubeElasti's flags and environment, and our own.
+
+use clap::Parser;
+use elasti_api::GoDuration;
+use elasti_core::plan::Patience;
+use elasti_operator::{Routing, Settings, prometheus};
+use elasti_runtime::lease::{Terms, WrongTerms};
+use jiff::SignedDuration;
+use std::{env, ops::RangeInclusive, str::FromStr, time::Duration};
+
+/// Puts the targets of ElastiServices to sleep while they are idle, and wakes them on demand.
+#[derive(Parser)]
+#[command(name = "elasti-operator", version)]
+pub(crate) struct Cli {
+    /// Let one replica at a time write; all of them wake
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) leader_elect: bool,
+
+    /// How long others wait for a leader that is silent
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    leader_elect_lease_duration: Duration,
+
+    /// How long a leader that cannot renew its lease still leads
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    leader_elect_renew_deadline: Duration,
+
+    /// How often the lease is renewed
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    leader_elect_retry_period: Duration,
+
+    /// Where metrics are served; 0 switches this listener off
+    #[arg(long, default_value = ":8080")]
+    pub(crate) metrics_bind_address: String,
+
+    /// Where /healthz and /readyz are served
+    #[arg(long, default_value = ":8081")]
+    pub(crate) health_probe_bind_address: String,
+
+    /// Accepted for KubeElasti's manifests; metrics are served as plain HTTP
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", hide_possible_values = true)]
+    metrics_secure: Option<bool>,
+
+    /// Accepted for KubeElasti's manifests; no listener speaks HTTP/2
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", hide_possible_values = true)]
+    enable_http2: Option<bool>,
+
+    /// Namespaces to work in; none means all
+    #[arg(
+        long = "watch-namespace",
+        env = "WATCH_NAMESPACES",
+        value_delimiter = ','
+    )]
+    watch_namespaces: Vec<String>,
+
+    /// Namespace of this operator
+    #[arg(long, env = "ELASTI_OPERATOR_NAMESPACE", default_value = "elasti")]
+    pub(crate) namespace: String,
+
+    /// Port of the wake server
+    #[arg(long, env = "ELASTI_OPERATOR_PORT", default_value_t = 8013)]
+    pub(crate) port: u16,
+
+    /// Namespace of the resolvers
+    #[arg(long, env = "ELASTI_RESOLVER_NAMESPACE", default_value = "elasti")]
+    resolver_namespace: String,
+
+    /// Service of the resolvers
+    #[arg(
+        long,
+        env = "ELASTI_RESOLVER_SERVICE_NAME",
+        default_value = "elasti-resolver-service"
+    )]
+    resolver_service: String,
+
+    /// Port on which resolvers take proxied traffic
+    #[arg(long, env = "ELASTI_RESOLVER_PROXY_PORT", default_value_t = 8012)]
+    resolver_proxy_port: u16,
+
+    /// How resolvers learn which service a connection is for: every port of every service has a port
+    /// of its own on the resolvers, or all share the proxy port and the Host header tells
+    #[arg(long, env = "ELASTI_ROUTING", default_value = "port")]
+    routing: Words,
+
+    /// Ports on the resolvers that services are given, first and last
+    #[arg(long, env = "ELASTI_RESOLVER_PORTS", value_name = "FIRST-LAST", default_value = "10000-32767", value_parser = range)]
+    resolver_ports: RangeInclusive<u16>,
+
+    /// Take knocks only from resolvers, which show a service-account token made out for
+    /// elasti-operator
+    #[arg(long, env = "ELASTI_AUTHENTICATE_KNOCKS", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    authenticate_knocks: bool,
+
+    /// How often triggers are asked, such as 30s; an ElastiService may have its own interval
+    #[arg(long, env = "POLLING_INTERVAL", default_value = "30s", value_parser = duration)]
+    polling_interval: Duration,
+
+    /// How long a published slice is given to reach every data plane before the target sleeps
+    #[arg(long, env = "ELASTI_SETTLE_DURATION", default_value = "3s", value_parser = duration)]
+    settle: Duration,
+
+    /// Prometheus of triggers that name none
+    #[arg(long, env = "PROMETHEUS_TRIGGER_SERVER_ADDRESS")]
+    prometheus_address: Option<String>,
+
+    /// Authorization header of triggers that set none
+    #[arg(
+        long,
+        env = "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER",
+        hide_env_values = true
+    )]
+    prometheus_authorization: Option<String>,
+
+    /// Name of this replica; the pod's by default
+    #[arg(long, env = "HOSTNAME", default_value = "elasti-operator")]
+    pub(crate) identity: String,
+
+    /// What is logged: error, warn, info, debug, trace, or directives such as elasti_operator=debug
+    #[arg(long, env = "LOG_LEVEL", default_value = "info")]
+    pub(crate) log_level: String,
+
+    /// How it is logged
+    #[arg(long, env = "LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub(crate) log_format: String,
+
+    /// Where errors are reported; left out, nowhere
+    #[arg(long, env = "SENTRY_DSN", hide_env_values = true)]
+    pub(crate) sentry_dsn: Option<String>,
+
+    /// Environment that reports name
+    #[arg(long, env = "SENTRY_ENVIRONMENT")]
+    pub(crate) sentry_environment: Option<String>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Words {
+    Port,
+    Host,
+}
+
+/// Part of KubeElasti's environment, and without meaning here.
+const UNUSED: [&str; 5] = [
+    "KUBERNETES_CLUSTER_DOMAIN",
+    "ELASTI_OPERATOR_DEPLOYMENT_NAME",
+    "ELASTI_OPERATOR_SERVICE_NAME",
+    "ELASTI_RESOLVER_DEPLOYMENT_NAME",
+    "ELASTI_RESOLVER_PORT",
+];
+
+fn duration(text: &str) -> Result<Duration, String> {
+    GoDuration::from_str(text)
+        .and_then(|duration| duration.get())
+        .map_err(|error| error.to_string())
+}
+
+fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let parsed = text
+        .split_once('-')
+        .and_then(|(first, last)| Some(first.trim().parse().ok()?..=last.trim().parse().ok()?));
+    parsed
+        .filter(|range| !range.is_empty() && *range.start() > 0)
+        .ok_or_else(|| "right would be the first and the last port, such as 10000-32767".into())
+}
+
+// === impl Cli ===
+
+impl Cli {
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            identity: self.identity.clone(),
+            namespace: self.namespace.clone(),
+            authenticate_knocks: self.authenticate_knocks,
+            resolver_namespace: self.resolver_namespace.clone(),
+            resolver_service: self.resolver_service.clone(),
+            proxy_port: self.resolver_proxy_port,
+            routing: match self.routing {
+                Words::Port => Routing::Port(self.resolver_ports.clone()),
+                Words::Host => Routing::Host,
+            },
+            polling_interval: self.polling_interval,
+            watch_namespaces: self
+                .watch_namespaces
+                .iter()
+                .filter(|name| !name.is_empty())
+                .cloned()
+                .collect(),
+            prometheus: prometheus::Settings {
+                server_address: self.prometheus_address.clone(),
+                authorization: self.prometheus_authorization.clone(),
+                ..prometheus::Settings::default()
+            },
+            patience: Patience {
+                settle: SignedDuration::try_from(self.settle).unwrap_or(SignedDuration::MAX),
+                ..Patience::default()
+            },
+        }
+    }
+
+    pub(crate) fn terms(&self) -> Result<Terms, WrongTerms> {
+        Terms::new(
+            self.leader_elect_lease_duration,
+            self.leader_elect_renew_deadline,
+            self.leader_elect_retry_period,
+        )
+    }
+
+    /// What was given and has no use here.
+    pub(crate) fn unused(&self) -> Vec<&'static str> {
+        let flags = [
+            ("--metrics-secure", self.metrics_secure.is_some()),
+            ("--enable-http2", self.enable_http2.is_some()),
+        ];
+        let flags = flags
+            .into_iter()
+            .filter_map(|(name, given)| given.then_some(name));
+        let set = UNUSED
+            .into_iter()
+            .filter(|name| env::var_os(name).is_some());
+        flags.chain(set).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_ports_is_two_numbers() {
+        assert_eq!(range("10000-32767"), Ok(10_000..=32_767));
+        for wrong in ["", "10000", "2-1", "0-9", "1-70000", "a-b"] {
+            assert!(range(wrong).is_err(), "{wrong:?} is no range");
+        }
+    }
+
+    #[test]
+    fn kubeelastis_arguments_are_taken() {
+        let cli = Cli::try_parse_from([
+            "/manager",
+            "--leader-elect",
+            "--metrics-bind-address=127.0.0.1:8080",
+            "--health-probe-bind-address=:8081",
+            "--metrics-secure=false",
+            "--enable-http2",
+            "--watch-namespace=shop,office",
+        ])
+        .unwrap();
+        assert!(cli.leader_elect);
+        assert_eq!(cli.settings().watch_namespaces, ["shop", "office"]);
+        assert!(cli.unused().contains(&"--metrics-secure"));
+    }
+}

@@ -1,0 +1,148 @@
+//! Endpoint slices: of the services, of the resolvers, and our own.
+
+use super::{Index, Touched, changed};
+use crate::facts::SliceFacts;
+use elasti_runtime::watch::{Change, Key};
+use jiff::Timestamp;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    net::{IpAddr, SocketAddr},
+};
+
+impl Index {
+    pub(crate) fn slices_of(&self, service: &Key) -> impl Iterator<Item = (&Key, &SliceFacts)> {
+        let keys = self.slices_of.get(service).into_iter().flatten();
+        keys.filter_map(|key| self.slices.get_key_value(key))
+    }
+
+    pub(crate) fn no_resolver_since(&self) -> Option<Timestamp> {
+        self.no_resolver_since
+    }
+
+    /// Ready resolvers, by address family.
+    pub(crate) fn resolvers(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let mut resolvers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (_, slice) in self.slices_of(&self.resolver_service) {
+            let ready = slice.ready.iter().map(String::as_str);
+            resolvers
+                .entry(slice.family.as_str())
+                .or_default()
+                .extend(ready);
+        }
+        resolvers
+    }
+
+    /// Whether a resolver was seen to accept connections on a port.
+    pub(crate) fn accepts(&self, address: SocketAddr) -> bool {
+        let ports = self.accepted.get(&address.ip());
+        ports.is_some_and(|ports| ports.contains(&address.port()))
+    }
+
+    pub(crate) fn is_ready_resolver(&self, ip: IpAddr) -> bool {
+        self.ready_ips().contains(&ip)
+    }
+
+    /// A resolver accepted a connection. Those whose port it is are touched, or all that share one.
+    pub(crate) fn note_accepted(&mut self, address: SocketAddr) -> Touched {
+        if !self.is_ready_resolver(address.ip()) {
+            return Touched::new();
+        }
+        self.accepted
+            .entry(address.ip())
+            .or_default()
+            .insert(address.port());
+        match self.ports.owner(address.port()) {
+            Some(route) => Touched::from([route.elasti_service.clone()]),
+            None => self.everyone(),
+        }
+    }
+
+    pub(crate) fn change_slices(
+        &mut self,
+        mut change: Change<SliceFacts>,
+        now: Timestamp,
+    ) -> Touched {
+        let mut before = self.services_of_slices(&change);
+        if let Change::Applied(key, facts) = &mut change {
+            self.date(key, facts, now);
+        }
+        let mut services = BTreeSet::new();
+        for key in changed(&mut self.slices, change) {
+            services.extend(before.remove(&key));
+            if let Some(slice) = self.slices.get(&key) {
+                let service = key.beside(&slice.service);
+                self.slices_of
+                    .entry(service.clone())
+                    .or_default()
+                    .insert(key);
+                services.insert(service);
+            }
+        }
+        services
+            .iter()
+            .for_each(|service| self.unlink_slices(service));
+        if services.contains(&self.resolver_service) {
+            return self.resolvers_changed(now);
+        }
+        let users = services
+            .iter()
+            .filter_map(|service| self.by_service.get(service));
+        users.flatten().cloned().collect()
+    }
+
+    /// The API server tells when a slice was made, not when it last changed.
+    fn date(&self, key: &Key, facts: &mut SliceFacts, now: Timestamp) {
+        let Some(known) = self.slices.get(key).filter(|_| facts.ours) else {
+            return;
+        };
+        let says_the_same = known.ready == facts.ready && known.ports == facts.ports;
+        facts.since = if says_the_same {
+            known.since
+        } else {
+            Some(now)
+        };
+    }
+
+    /// Of the slices that a change is about, as they are known so far.
+    fn services_of_slices(&self, change: &Change<SliceFacts>) -> HashMap<Key, Key> {
+        let known = |key: &Key| Some((key.clone(), key.beside(&self.slices.get(key)?.service)));
+        match change {
+            Change::Applied(key, _) | Change::Deleted(key) => known(key).into_iter().collect(),
+            Change::Listed(scope, _) => {
+                let covered = self.slices.keys().filter(|key| scope.covers(key));
+                covered.filter_map(known).collect()
+            }
+        }
+    }
+
+    /// Slices that are gone, or of another service now.
+    fn unlink_slices(&mut self, service: &Key) {
+        if let Some(keys) = self.slices_of.get_mut(service) {
+            keys.retain(|key| {
+                self.slices
+                    .get(key)
+                    .is_some_and(|slice| slice.service == service.name)
+            });
+            if keys.is_empty() {
+                self.slices_of.remove(service);
+            }
+        }
+    }
+
+    /// Whatever is proxied points at them. One that comes back has to prove itself anew.
+    fn resolvers_changed(&mut self, now: Timestamp) -> Touched {
+        let ready = self.ready_ips();
+        self.no_resolver_since = match (ready.is_empty(), self.no_resolver_since) {
+            (false, _) => None,
+            (true, since) => Some(since.unwrap_or(now)),
+        };
+        self.accepted.retain(|ip, _| ready.contains(ip));
+        self.everyone()
+    }
+
+    fn ready_ips(&self) -> HashSet<IpAddr> {
+        let resolvers = self.resolvers();
+        let addresses = resolvers.values().flatten();
+        addresses.filter_map(|text| text.parse().ok()).collect()
+    }
+}
