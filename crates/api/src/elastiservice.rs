@@ -82,7 +82,8 @@ pub struct ElastiServiceSpec {
     #[serde(default, skip_serializing_if = "is_false")]
     pub paused: bool,
 
-    /// Only says, in events and conditions, what would be done, and does not scale.
+    /// Only says, in events and conditions, what would be done: nothing is put to sleep, and no
+    /// traffic is redirected. What slept before is still woken by a request.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
 

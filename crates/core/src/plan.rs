@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
     pub created: Timestamp,
-    /// When its deletion was asked for.
+    /// Since when it is seen to be deleted.
     pub deleting_since: Option<Timestamp>,
     pub finalizer: bool,
     pub paused: bool,
@@ -29,7 +29,7 @@ pub struct Observed {
     /// Whether its status names what it works on, so that nobody can forget it.
     pub attached: bool,
     pub service: Service,
-    pub private_service: Copy,
+    pub private_service: Following,
     pub target: Target,
     /// Ready endpoints of the public service that are not ours.
     pub ready_endpoints: usize,
@@ -49,6 +49,10 @@ pub struct Observed {
     pub asleep_since: Option<Timestamp>,
     /// When a resolver last told of requests for it.
     pub last_knock: Option<Timestamp>,
+    /// When requests last came while it was falling asleep.
+    pub stepped_back: Option<Timestamp>,
+    /// When our slices were last removed, as far as is known.
+    pub unpublished: Option<Timestamp>,
     /// A watch fails: what is known may be old.
     pub blind: bool,
 }
@@ -71,7 +75,7 @@ pub enum Service {
 
 /// An object of ours that follows another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copy {
+pub enum Following {
     Absent,
     Stale,
     Current,
@@ -170,7 +174,10 @@ pub enum Step {
         replicas: i32,
     },
     PauseAutoscaler,
-    ScaleToZero,
+    /// Unless it has another number of replicas by now.
+    ScaleToZero {
+        from: i32,
+    },
     /// Counts as use: the next attempt to sleep waits for the cooldown.
     StepBack,
     RemoveSlices,
@@ -231,7 +238,7 @@ fn with_service(observed: &Observed, now: Timestamp, patience: Patience) -> Plan
     if !observed.finalizer {
         first.push(Step::AddFinalizer);
     }
-    if observed.private_service != Copy::Current {
+    if observed.private_service != Following::Current {
         first.push(Step::ApplyPrivateService);
     }
     first.append(&mut plan.steps);

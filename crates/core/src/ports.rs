@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
     ops::RangeInclusive,
 };
@@ -18,6 +18,8 @@ pub struct Ports<O> {
     by_port: HashMap<u16, O>,
     /// Since when each rests.
     resting: HashMap<u16, Timestamp>,
+    /// The same in the order of their beginning.
+    order: VecDeque<(Timestamp, u16)>,
 }
 
 // === impl Ports ===
@@ -29,6 +31,7 @@ impl<O: Clone + Eq + Hash> Ports<O> {
             by_owner: HashMap::new(),
             by_port: HashMap::new(),
             resting: HashMap::new(),
+            order: VecDeque::new(),
         }
     }
 
@@ -83,21 +86,24 @@ impl<O: Clone + Eq + Hash> Ports<O> {
         }
     }
 
-    pub fn free_all(&mut self, of: impl Fn(&O) -> bool, now: Timestamp) {
-        let owners: Vec<O> = self
-            .by_owner
-            .keys()
-            .filter(|owner| of(owner))
-            .cloned()
-            .collect();
-        owners.iter().for_each(|owner| self.free(owner, now));
-    }
-
     pub fn rest(&mut self, port: u16, since: Timestamp) {
-        self.resting
-            .retain(|_, rests| since.duration_since(*rests) < REST);
+        while let Some((rests, port)) = self.order.front().copied()
+            && since.duration_since(rests) >= REST
+        {
+            self.order.pop_front();
+            if self.resting.get(&port) == Some(&rests) {
+                self.resting.remove(&port);
+            }
+        }
         let known = self.resting.entry(port).or_insert(since);
         *known = since.max(*known);
+        self.order.push_back((since, port));
+    }
+
+    /// Forgets who has which, not what rests.
+    pub fn forget_owners(&mut self) {
+        self.by_owner.clear();
+        self.by_port.clear();
     }
 }
 

@@ -16,11 +16,11 @@ pub(crate) use self::{
 
 use crate::{desired::Desired, facts::ServiceFacts, index::scaled_object_key};
 use elasti_api::{ElastiService, FINALIZER};
-use elasti_core::plan::{Autoscaler, Step};
+use elasti_core::plan::Step;
 use elasti_runtime::watch::Key;
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -45,8 +45,12 @@ pub(crate) enum Done {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Error(#[from] kube::Error);
+pub(crate) enum Error {
+    #[error("{0}")]
+    Kube(#[from] kube::Error),
+    #[error("the API server does not answer")]
+    Timeout,
+}
 
 pub(crate) async fn step(
     client: &Client,
@@ -71,7 +75,7 @@ pub(crate) async fn step(
             let scaled = scale::up(&subject.target(client), *replicas).await;
             return gone_is_quiet(scaled);
         }
-        Step::ScaleToZero => return scale::to_zero(&subject.target(client)).await,
+        Step::ScaleToZero { from } => return scale::to_zero(&subject.target(client), *from).await,
         Step::AskResolvers | Step::StepBack => {}
     }
     Ok(Done::Quietly)
@@ -83,14 +87,13 @@ pub(crate) async fn wake(
     key: &Key,
     object: &ElastiService,
     resource: &ApiResource,
-    autoscaler: Autoscaler,
 ) -> Result<Done, Error> {
-    if matches!(autoscaler, Autoscaler::Paused | Autoscaler::Unknown) {
-        set_paused(client, key, object, false).await?;
-    }
+    let resumed = set_paused(client, key, object, false).await;
     let name = &object.spec.scale_target_ref.name;
     let target = scale::Target::new(client, resource, key, name);
-    scale::from_zero(&target, object.spec.min_target_replicas).await
+    // A target that its autoscaler may put down again is better than one that stays down.
+    let scaled = scale::from_zero(&target, object.spec.min_target_replicas).await;
+    resumed.and(scaled)
 }
 
 async fn set_paused(
@@ -112,22 +115,26 @@ async fn finalizer(client: &Client, subject: &Subject<'_>, wanted: bool) -> Resu
     if wanted {
         finalizers.push(FINALIZER.into());
     }
-    let patch = json!({"metadata": {
-        "finalizers": finalizers,
-        "resourceVersion": subject.object.resource_version(),
-    }});
-    let api: Api<ElastiService> = Api::namespaced(client.clone(), &subject.key.namespace);
+    let version = subject.object.resource_version();
+    set_finalizers(client, subject.key, &finalizers, version.as_deref()).await
+}
+
+pub(crate) async fn set_finalizers(
+    client: &Client,
+    key: &Key,
+    finalizers: &[String],
+    version: Option<&str>,
+) -> Result<(), Error> {
+    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": version}});
+    let resource = ApiResource::erase::<ElastiService>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &resource);
     let written = api
-        .patch(
-            &subject.key.name,
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
+        .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
     gone_is_fine(written.map(drop))
 }
 
-/// What is not there needs no removal, and a namespace that ends takes nothing new.
+/// What is not there needs no removal.
 fn gone_is_fine(outcome: Result<(), kube::Error>) -> Result<(), Error> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -166,8 +173,8 @@ impl Error {
 
     /// For labels and logs: few, whatever the API server says.
     pub(crate) fn category(&self) -> &'static str {
-        match &self.0 {
-            kube::Error::Api(status) => match status.code {
+        match self {
+            Self::Kube(kube::Error::Api(status)) => match status.code {
                 403 => "forbidden",
                 404 => "not_found",
                 409 => "conflict",
@@ -175,7 +182,7 @@ impl Error {
                 500.. => "server",
                 _ => "refused",
             },
-            _ => "unreachable",
+            Self::Kube(_) | Self::Timeout => "unreachable",
         }
     }
 }

@@ -4,7 +4,10 @@ use clap::Parser;
 use elasti_api::GoDuration;
 use elasti_core::plan::Patience;
 use elasti_operator::{Routing, Settings, prometheus};
-use elasti_runtime::lease::{Terms, WrongTerms};
+use elasti_runtime::{
+    lease::{Terms, WrongTerms},
+    sentry,
+};
 use jiff::SignedDuration;
 use std::{env, ops::RangeInclusive, str::FromStr, time::Duration};
 
@@ -91,7 +94,7 @@ pub(crate) struct Cli {
     authenticate_knocks: bool,
 
     /// How often triggers are asked, such as 30s; an ElastiService may have its own interval
-    #[arg(long, env = "POLLING_INTERVAL", default_value = "30s", value_parser = duration)]
+    #[arg(long, env = "POLLING_INTERVAL", default_value = "30s", value_parser = interval)]
     polling_interval: Duration,
 
     /// How long a published slice is given to reach every data plane before the target sleeps
@@ -124,11 +127,11 @@ pub(crate) struct Cli {
 
     /// Where errors are reported; left out, nowhere
     #[arg(long, env = "SENTRY_DSN", hide_env_values = true)]
-    pub(crate) sentry_dsn: Option<String>,
+    sentry_dsn: Option<String>,
 
     /// Environment that reports name
     #[arg(long, env = "SENTRY_ENVIRONMENT")]
-    pub(crate) sentry_environment: Option<String>,
+    sentry_environment: Option<String>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -150,6 +153,19 @@ fn duration(text: &str) -> Result<Duration, String> {
     GoDuration::from_str(text)
         .and_then(|duration| duration.get())
         .map_err(|error| error.to_string())
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < Duration::from_secs(1) {
+        return Err("right would be a second or more, such as 30s".into());
+    }
+    Ok(interval)
+}
+
+/// Manifests set what they leave open to an empty text.
+fn given(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
 }
 
 fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
@@ -192,6 +208,15 @@ impl Cli {
                 settle: SignedDuration::try_from(self.settle).unwrap_or(SignedDuration::MAX),
                 ..Patience::default()
             },
+        }
+    }
+
+    pub(crate) fn sentry(&self) -> sentry::Settings<'_> {
+        sentry::Settings {
+            dsn: given(&self.sentry_dsn),
+            environment: given(&self.sentry_environment),
+            release: concat!("elasti-operator@", env!("CARGO_PKG_VERSION")),
+            server: Some(&self.identity),
         }
     }
 

@@ -33,6 +33,10 @@ pub(crate) struct Slice {
 pub(crate) struct Desired {
     slices: Vec<Slice>,
     service: String,
+    /// The ElastiService's.
+    uid: Option<String>,
+    /// Our slices that should not be there.
+    stray: Vec<String>,
     /// Where nobody has seen a resolver accept connections yet.
     pub(crate) unproven: Vec<SocketAddr>,
     /// Why not every family of the service has somebody who holds its traffic.
@@ -59,6 +63,7 @@ impl Desired {
         };
         let mut desired = Self {
             service: object.spec.service.clone(),
+            uid: object.metadata.uid.clone(),
             ..Self::default()
         };
         let ports = ports(facts, routes, proxy_port);
@@ -80,8 +85,8 @@ impl Desired {
                 ports: ports.clone(),
             };
             for address in chosen {
-                let unproven = slice.unproven(index, &service, address);
-                if unproven.is_empty() {
+                let unproven = slice.unproven(index, address);
+                if slice.is_listed(index, &service, address) || lasting && unproven.is_empty() {
                     slice.addresses.push(address.to_owned());
                 } else if lasting {
                     desired.unproven.extend(unproven);
@@ -93,7 +98,15 @@ impl Desired {
                 desired.slices.push(slice);
             }
         }
+        let ours = index.slices_of(&service).filter(|(_, slice)| slice.ours);
+        let is_stray = |name: &str| !desired.slices.iter().any(|slice| slice.name == name);
+        let stray = ours.map(|(key, _)| key.name.to_string());
+        desired.stray = stray.filter(|name| is_stray(name)).collect();
         desired
+    }
+
+    pub(crate) fn stray(&self) -> &[String] {
+        &self.stray
     }
 
     pub(crate) fn slices(&self) -> &[Slice] {
@@ -103,9 +116,11 @@ impl Desired {
     pub(crate) fn is_published_as(&self, published: &[(&Key, &SliceFacts)]) -> bool {
         published.len() == self.slices.len()
             && self.slices.iter().all(|slice| {
-                published
-                    .iter()
-                    .any(|(key, facts)| *key.name == *slice.name && slice.is(facts))
+                published.iter().any(|(key, facts)| {
+                    *key.name == *slice.name
+                        && slice.is(facts)
+                        && facts.owner.as_deref() == self.uid.as_deref()
+                })
             })
     }
 
@@ -138,20 +153,21 @@ impl Desired {
 // === impl Slice ===
 
 impl Slice {
-    /// Ports on which nobody has seen a resolver accept connections. What is published was seen,
-    /// by whoever published it.
-    fn unproven(&self, index: &Index, service: &Key, address: &str) -> Vec<SocketAddr> {
-        let is_listed = |slice: &SliceFacts| {
+    /// What is published was proven, by whoever published it.
+    fn is_listed(&self, index: &Index, service: &Key, address: &str) -> bool {
+        let lists = |slice: &SliceFacts| {
             slice.ours
                 && slice.ports_as_desired() == self.ports
                 && slice.ready.iter().any(|ready| ready == address)
         };
+        index.slices_of(service).any(|(_, slice)| lists(slice))
+    }
+
+    /// Ports on which nobody has seen a resolver accept connections.
+    fn unproven(&self, index: &Index, address: &str) -> Vec<SocketAddr> {
         let Ok(ip) = address.parse::<IpAddr>() else {
             return Vec::new();
         };
-        if index.slices_of(service).any(|(_, slice)| is_listed(slice)) {
-            return Vec::new();
-        }
         let ports = self
             .ports
             .iter()
@@ -214,16 +230,21 @@ pub(crate) fn slice_name(service: &str, family: &str) -> String {
     }
 }
 
-/// Whether a private service says what the public one does.
-pub(crate) fn follows(private: &ServiceFacts, public: &ServiceFacts) -> bool {
+/// Whether a private service says what the public one does. Annotations are copied and not compared:
+/// controllers write theirs on every service.
+pub(crate) fn follows(
+    private: &ServiceFacts,
+    public: &ServiceFacts,
+    owner: &ElastiService,
+) -> bool {
     private.kind == "ClusterIP"
+        && private.owner.as_deref() == owner.metadata.uid.as_deref()
         && private.selector == public.selector
         && private.ports == public.ports
         && private.families == public.families
         && private.publish_not_ready == public.publish_not_ready
         && contains(&private.labels, &public.labels)
         && private.labels.contains_key(PRIVATE_LABEL)
-        && contains(&private.annotations, &public.annotations)
 }
 
 fn contains(all: &BTreeMap<String, String>, some: &BTreeMap<String, String>) -> bool {

@@ -9,32 +9,42 @@ use tokio::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(1);
-const RETRY: Duration = Duration::from_millis(250);
-const LATER: Duration = Duration::from_secs(2);
+const FIRST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Works until it is dropped.
 pub(crate) async fn work(operator: &Operator) {
     loop {
         let address = operator.dials.next().await;
-        dial(operator, address).await;
+        let again = dial(operator, address).await;
+        if let Some(again) = again {
+            operator.dials.push(address, Instant::now() + again);
+        } else {
+            operator.dial_failures.lock().remove(&address);
+        }
         operator.dials.done(&address);
     }
 }
 
-async fn dial(operator: &Operator, address: SocketAddr) {
-    let wanted =
-        operator.read(|index| index.is_ready_resolver(address.ip()) && !index.accepts(address));
+/// How long to wait before the next attempt, if there has to be one: the resolver may be about to
+/// listen.
+async fn dial(operator: &Operator, address: SocketAddr) -> Option<Duration> {
+    let proxy_port = operator.settings.proxy_port;
+    let wanted = operator.read(|index| {
+        index.is_ready_resolver(address.ip())
+            && !index.accepts(address)
+            && (address.port() == proxy_port || index.is_routed(address.port()))
+    });
     if !wanted || !operator.claim.holds() {
-        return;
+        return None;
     }
-    let again = match timeout(PATIENCE, TcpStream::connect(address)).await {
-        Ok(Ok(_)) => {
-            operator.learn(|index| index.note_accepted(address));
-            return;
-        }
-        // It may be about to listen.
-        Ok(Err(_)) => RETRY,
-        Err(_) => LATER,
-    };
-    operator.dials.push(address, Instant::now() + again);
+    if let Ok(Ok(_)) = timeout(PATIENCE, TcpStream::connect(address)).await {
+        operator.learn(|index| index.note_accepted(address));
+        return None;
+    }
+    let mut failures = operator.dial_failures.lock();
+    let times = failures.entry(address).or_default();
+    let pause = FIRST.saturating_mul(2_u32.saturating_pow(*times));
+    *times += 1;
+    Some(pause.min(LONGEST))
 }

@@ -1,16 +1,16 @@
 //! What decisions need of the objects around an ElastiService, and no more.
 
-use elasti_api::{ElastiService, names};
+use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, FINALIZER, names};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{Service, ServicePort},
         discovery::v1::{EndpointPort, EndpointSlice},
     },
-    apimachinery::pkg::util::intstr::IntOrString,
+    apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
 };
 use kube::{ResourceExt, api::DynamicObject};
-use serde_json::Value;
+use serde::Deserialize;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// An ElastiService, or why it cannot be understood.
@@ -23,6 +23,8 @@ pub(crate) enum Declared {
 #[derive(Clone, Debug)]
 pub(crate) struct Malformed {
     pub(crate) error: Arc<str>,
+    /// Its finalizers without ours, and its version, if it is to be deleted and ours hinders that.
+    pub(crate) leaving: Option<(Vec<String>, Option<String>)>,
     /// Whether its status says so already.
     pub(crate) reported: bool,
 }
@@ -37,6 +39,8 @@ pub(crate) struct ServiceFacts {
     pub(crate) families: Vec<String>,
     pub(crate) family_policy: Option<String>,
     pub(crate) publish_not_ready: bool,
+    /// The ElastiService that it belongs to.
+    pub(crate) owner: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +48,8 @@ pub(crate) struct SliceFacts {
     pub(crate) service: Arc<str>,
     /// One of ours, which points at resolvers.
     pub(crate) ours: bool,
+    /// The ElastiService that it belongs to.
+    pub(crate) owner: Option<Box<str>>,
     pub(crate) family: String,
     pub(crate) ready: Vec<String>,
     pub(crate) ports: Vec<(Option<String>, Option<i32>)>,
@@ -51,8 +57,9 @@ pub(crate) struct SliceFacts {
     pub(crate) since: Option<Timestamp>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TargetFacts {
+    pub(crate) uid: Option<Box<str>>,
     pub(crate) replicas: i32,
     /// Ready replicas, where its status tells.
     pub(crate) ready: Option<i32>,
@@ -77,11 +84,14 @@ impl From<DynamicObject> for Declared {
         object.metadata.managed_fields = None;
         object.metadata.annotations = None;
         object.metadata.labels = None;
-        // Only what cannot be understood is looked at again, for what its status says.
-        let conditions = object.data.pointer("/status/conditions").cloned();
-        match object.try_parse::<ElastiService>() {
-            Ok(understood) => Self::Understood(Arc::new(understood)),
-            Err(error) => Self::Malformed(Malformed::new(conditions, &error.to_string())),
+        match ElastiServiceSpec::deserialize(&object.data["spec"]) {
+            Ok(spec) => Self::Understood(Arc::new(ElastiService {
+                // What another version wrote there and we do not understand counts as nothing.
+                status: ElastiServiceStatus::deserialize(&object.data["status"]).ok(),
+                metadata: object.metadata,
+                spec,
+            })),
+            Err(error) => Self::Malformed(Malformed::new(&object, &format!("spec: {error}"))),
         }
     }
 }
@@ -89,10 +99,16 @@ impl From<DynamicObject> for Declared {
 // === impl Malformed ===
 
 impl Malformed {
-    fn new(conditions: Option<Value>, error: &str) -> Self {
-        let conditions = conditions.as_ref().and_then(Value::as_array);
+    fn new(object: &DynamicObject, error: &str) -> Self {
+        let metadata = &object.metadata;
+        let conditions = object.data["status"]["conditions"].as_array();
+        let finalizers = metadata.finalizers.clone().unwrap_or_default();
+        let others = finalizers.iter().filter(|name| *name != FINALIZER);
+        let others: Vec<String> = others.cloned().collect();
+        let leaving = metadata.deletion_timestamp.is_some() && others.len() < finalizers.len();
         Self {
             error: error.into(),
+            leaving: leaving.then(|| (others, metadata.resource_version.clone())),
             reported: conditions
                 .into_iter()
                 .flatten()
@@ -101,11 +117,18 @@ impl Malformed {
     }
 }
 
+fn owner(metadata: &ObjectMeta) -> Option<Box<str>> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    let ours = owners.find(|owner| owner.kind == "ElastiService")?;
+    Some(ours.uid.as_str().into())
+}
+
 // === impl ServiceFacts ===
 
 impl From<Service> for ServiceFacts {
     fn from(mut service: Service) -> Self {
         service.annotations_mut().remove(LAST_APPLIED);
+        let owner = owner(&service.metadata);
         let spec = service.spec.unwrap_or_default();
         Self {
             kind: spec.type_.unwrap_or_else(|| "ClusterIP".into()),
@@ -121,6 +144,7 @@ impl From<Service> for ServiceFacts {
             families: spec.ip_families.unwrap_or_default(),
             family_policy: spec.ip_family_policy,
             publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
+            owner,
         }
     }
 }
@@ -156,6 +180,7 @@ impl From<EndpointSlice> for SliceFacts {
                 .creation_timestamp
                 .as_ref()
                 .map(|time| time.0),
+            owner: owner(&slice.metadata),
             family: slice.address_type,
             ready: slice
                 .endpoints

@@ -34,7 +34,8 @@ impl Feed<'_> {
         api: impl Fn(&Scope) -> Api<K>,
         strip: impl Fn(K) -> F,
         tell: impl Fn(&mut Index, Change<F>) -> Touched,
-        tell_health: impl Fn(&mut Index, Health) -> Touched,
+        tell_health: impl Fn(&mut Index, &Scope, &Health) -> Touched,
+        settled: impl Fn(),
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
@@ -44,17 +45,20 @@ impl Feed<'_> {
         let watches = self.scopes.iter().enumerate().map(|(at, scope)| {
             let report = {
                 let (healths, tell_health) = (&healths, &tell_health);
+                let settled = &settled;
                 move |health: Health| {
-                    if let Health::Failing(error) | Health::Absent(error) = &health {
-                        tracing::warn!(kind = self.name, error, "Watch fails");
+                    if let Some(error) = health.trouble() {
+                        tracing::warn!(kind = self.name, ?scope, error, "Watch fails");
                     }
-                    let worst = {
-                        let mut healths = healths.lock();
-                        healths[at] = health;
-                        worst(&healths)
-                    };
-                    metrics.watch_health(self.name, &worst);
-                    self.operator.learn(|index| tell_health(index, worst));
+                    self.operator
+                        .learn(|index| tell_health(index, scope, &health));
+                    let mut healths = healths.lock();
+                    healths[at] = health;
+                    let well = healths.iter().all(|health| *health == Health::Synced);
+                    metrics.watch_health(self.name, well);
+                    if is_settled(&healths) {
+                        settled();
+                    }
                 }
             };
             let tell = |change| {
@@ -68,12 +72,15 @@ impl Feed<'_> {
     }
 }
 
-/// Of several scopes: one that fails, or else one that has not begun.
-fn worst(healths: &[Health]) -> Health {
-    let fails = |health: &&Health| matches!(health, Health::Failing(_) | Health::Absent(_));
-    let failing = healths.iter().find(fails);
-    let other = healths.iter().find(|health| **health != Health::Synced);
-    failing.or(other).cloned().unwrap_or(Health::Synced)
+/// Nothing more is to be expected: a namespace that we may not see is no reason to wait.
+fn is_settled(healths: &[Health]) -> bool {
+    let is_final = |health: &Health| {
+        matches!(
+            health,
+            Health::Synced | Health::Absent(_) | Health::Forbidden(_)
+        )
+    };
+    healths.iter().all(is_final) && healths.contains(&Health::Synced)
 }
 
 /// The API of a kind that is known here.

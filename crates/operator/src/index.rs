@@ -10,17 +10,19 @@ mod tests;
 
 pub(crate) use self::{
     routes::{Route, Routes},
-    sight::{Sight, Trouble},
+    sight::Trouble,
 };
+
+use self::sight::Sight;
 
 use crate::facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts, TargetFacts};
 use elasti_api::{AttachedTarget, AutoscalerKind, ElastiService, ScaleTargetRef, names};
 use elasti_core::{plan::Autoscaler, ports::Ports, verdict::Opinion};
-use elasti_runtime::watch::{Change, Health, Key};
+use elasti_runtime::watch::{Change, Health, Key, Scope};
 use jiff::Timestamp;
 use kube::{api::ApiResource, core::GroupVersionKind};
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     net::IpAddr,
     ops::RangeInclusive,
     sync::Arc,
@@ -41,12 +43,13 @@ pub(crate) struct Index {
     by_service: HashMap<Key, BTreeSet<Key>>,
     by_scaled_object: HashMap<Key, BTreeSet<Key>>,
     by_target: HashMap<(Kind, Key), BTreeSet<Key>>,
+    kind_users: BTreeMap<Kind, usize>,
     services: HashMap<Key, ServiceFacts>,
     slices: HashMap<Key, SliceFacts>,
     slices_of: HashMap<Key, BTreeSet<Key>>,
     targets: HashMap<Kind, KindOfTargets>,
     scaled_objects: HashMap<Key, ScaledObjectFacts>,
-    scaled_objects_health: Health,
+    scaled_objects_healths: HashMap<Scope, Health>,
     no_resolver_since: Option<Timestamp>,
     /// Ports on which each resolver was seen to accept connections since it is ready.
     accepted: HashMap<IpAddr, HashSet<u16>>,
@@ -59,7 +62,7 @@ pub(crate) struct Index {
 struct KindOfTargets {
     /// As the API server spells it, once it was asked.
     resource: Option<ApiResource>,
-    health: Health,
+    healths: HashMap<Scope, Health>,
     found: HashMap<Key, TargetFacts>,
 }
 
@@ -71,6 +74,18 @@ pub(crate) struct Memory {
     pub(crate) first_knock: Option<Timestamp>,
     pub(crate) last_active: Option<Timestamp>,
     pub(crate) asleep_since: Option<Timestamp>,
+    /// Since when its deletion is seen.
+    pub(crate) leaving_since: Option<Timestamp>,
+    /// When we scaled it to zero, until the watch says so.
+    pub(crate) zeroed: Option<Timestamp>,
+    /// When a request came while it was falling asleep, last.
+    pub(crate) stepped_back: Option<Timestamp>,
+    /// When our slices were removed, last.
+    pub(crate) unpublished: Option<Timestamp>,
+    /// Reconciles that failed in a row.
+    pub(crate) failures: u32,
+    /// When the triggers were asked, last.
+    pub(crate) asked: Option<Timestamp>,
     /// The last knock that the leader was told of.
     pub(crate) told: Option<Timestamp>,
     /// Since when nobody can hold its traffic although resolvers are ready.
@@ -121,12 +136,13 @@ impl Index {
             by_service: HashMap::new(),
             by_scaled_object: HashMap::new(),
             by_target: HashMap::new(),
+            kind_users: BTreeMap::new(),
             services: HashMap::new(),
             slices: HashMap::new(),
             slices_of: HashMap::new(),
             targets: HashMap::new(),
             scaled_objects: HashMap::new(),
-            scaled_objects_health: Health::Starting,
+            scaled_objects_healths: HashMap::new(),
             no_resolver_since: Some(now),
             accepted: HashMap::new(),
             ports: Ports::new(ports),
@@ -161,17 +177,26 @@ impl Index {
     }
 
     pub(crate) fn scaled_object(&self, key: &Key) -> Autoscaler {
-        match (self.scaled_objects.get(key), &self.scaled_objects_health) {
-            (Some(facts), _) if facts.paused => Autoscaler::Paused,
-            (Some(_), _) => Autoscaler::Running,
-            (None, Health::Synced | Health::Absent(_)) => Autoscaler::Missing,
-            (None, Health::Starting | Health::Failing(_)) => Autoscaler::Unknown,
+        let own = Scope::Namespace(key.namespace.clone());
+        let healths = &self.scaled_objects_healths;
+        let health = healths.get(&Scope::All).or_else(|| healths.get(&own));
+        match (self.scaled_objects.get(key), health) {
+            (Some(facts), Some(Health::Synced)) if facts.paused => Autoscaler::Paused,
+            (Some(_), Some(Health::Synced)) => Autoscaler::Running,
+            (None, Some(Health::Synced)) | (_, Some(Health::Absent(_))) => Autoscaler::Missing,
+            _ => Autoscaler::Unknown,
         }
     }
 
-    pub(crate) fn change_scaled_objects_health(&mut self, health: Health) -> Touched {
-        self.scaled_objects_health = health;
-        self.by_scaled_object.values().flatten().cloned().collect()
+    pub(crate) fn change_scaled_objects_health(
+        &mut self,
+        scope: &Scope,
+        health: &Health,
+    ) -> Touched {
+        self.scaled_objects_healths
+            .insert(scope.clone(), health.clone());
+        let users = self.by_scaled_object.values().flatten();
+        users.filter(|key| scope.covers(key)).cloned().collect()
     }
 
     pub(crate) fn memory(&self, key: &Key) -> Memory {
@@ -232,7 +257,7 @@ impl Index {
 
     pub(crate) fn change_declared(&mut self, change: Change<Declared>, now: Timestamp) -> Touched {
         match change {
-            Change::Applied(key, declared) => self.declare(key, declared),
+            Change::Applied(key, declared) => self.declare(key, declared, now),
             Change::Deleted(key) => self.forget(&key, now),
             Change::Listed(scope, all) => {
                 let listed: BTreeSet<&Key> = all.iter().map(|(key, _)| key).collect();
@@ -241,31 +266,51 @@ impl Index {
                 let mut touched: Touched =
                     gone.iter().flat_map(|key| self.forget(key, now)).collect();
                 for (key, declared) in all {
-                    touched.append(&mut self.declare(key, declared));
+                    touched.append(&mut self.declare(key, declared, now));
                 }
                 touched
             }
         }
     }
 
-    fn declare(&mut self, key: Key, declared: Declared) -> Touched {
+    fn declare(&mut self, key: Key, declared: Declared, now: Timestamp) -> Touched {
         let mut touched = self.unlink(&key);
+        let before = self.declared.insert(key.clone(), declared.clone());
         if let Declared::Understood(object) = &declared {
             touched.append(&mut self.link(&key, object));
             self.note_routes(&key, object);
+            if let Some(Declared::Understood(before)) = &before {
+                self.forget_changed(&key, before, object);
+            }
+            self.note_sleep(&key, &Kind::from(&object.spec.scale_target_ref), now);
         }
-        touched.insert(key.clone());
-        self.declared.insert(key, declared);
+        touched.insert(key);
         touched
     }
 
+    /// What is remembered of another target, or of other triggers, says nothing of these.
+    fn forget_changed(&mut self, key: &Key, before: &ElastiService, now: &ElastiService) {
+        let (before, now) = (&before.spec, &now.spec);
+        let other_target = before.scale_target_ref != now.scale_target_ref;
+        let other_question =
+            before.triggers != now.triggers || before.enabled_period != now.enabled_period;
+        self.remember(key, |memory| {
+            if other_target {
+                memory.asleep_since = None;
+                memory.zeroed = None;
+            }
+            if other_question {
+                memory.opinion = None;
+                memory.may_sleep = None;
+            }
+        });
+    }
+
     fn forget(&mut self, key: &Key, now: Timestamp) -> Touched {
-        let mut touched = self.unlink(key);
-        self.ports
-            .free_all(|route| route.elasti_service == *key, now);
+        let touched = self.unlink(key);
+        self.free_routes(key, now);
         self.declared.remove(key);
         self.memories.remove(key);
-        touched.insert(key.clone());
         touched
     }
 
@@ -280,7 +325,9 @@ impl Index {
             users.insert(key.clone());
             touched.extend(users.iter().cloned());
         }
-        let users = self.by_target.entry(target_key(key, object)).or_default();
+        let target = target_key(key, object);
+        *self.kind_users.entry(target.0.clone()).or_default() += 1;
+        let users = self.by_target.entry(target).or_default();
         users.insert(key.clone());
         touched.extend(users.iter().cloned());
         if let Some(scaled_object) = scaled_object_key(key, object) {
@@ -303,11 +350,12 @@ impl Index {
         ] {
             touched.append(&mut leave(&mut self.by_service, &key.beside(&name), key));
         }
-        touched.append(&mut leave(
-            &mut self.by_target,
-            &target_key(key, &object),
-            key,
-        ));
+        let target = target_key(key, &object);
+        if let Some(users) = self.kind_users.get_mut(&target.0) {
+            *users -= 1;
+        }
+        self.kind_users.retain(|_, users| *users > 0);
+        touched.append(&mut leave(&mut self.by_target, &target, key));
         if let Some(scaled_object) = scaled_object_key(key, &object) {
             leave(&mut self.by_scaled_object, &scaled_object, key);
         }

@@ -36,14 +36,18 @@ pub(crate) async fn work(operator: Arc<Operator>) {
                 handle.abort();
                 operator.note(|index| index.drop_kind(kind));
             }
-            keep
+            keep && !handle.is_finished()
         });
         for kind in wanted {
             running
                 .entry(kind.clone())
                 .or_insert_with(|| watches.spawn(watch_kind(operator.clone(), kind)));
         }
-        changed.await;
+        tokio::select! {
+            () = changed => {}
+            // One that was stopped; one that broke is begun anew.
+            Some(_) = watches.join_next() => {}
+        }
     }
 }
 
@@ -58,30 +62,38 @@ async fn watch_kind(operator: Arc<Operator>, kind: Kind) {
         dynamic(&operator.client, &resource),
         |object| strip(&object, &resource, &path),
         |index, change| index.change_targets(&kind, change, clock::now()),
-        |index, health| index.change_kind_health(&kind, health),
+        |index, scope, health| index.change_kind_health(&kind, scope, health),
+        || {},
     )
     .await;
 }
 
-/// The API server knows a kind's plural and where it keeps its replicas; until it knows the kind,
-/// that is reported and asked again.
+/// The API server knows a kind's plural and where it keeps its replicas; until it says so, that is
+/// reported and asked again.
 async fn discovered(operator: &Operator, kind: &Kind) -> (ApiResource, String) {
+    let mut told = String::new();
     loop {
         match discover(&operator.client, kind).await {
-            Ok(resource) => {
+            Ok((resource, path)) => {
                 operator.note(|index| index.discover_kind(kind, resource.clone()));
-                let path = replicas_path(&operator.client, &resource).await;
-                return (resource, path.unwrap_or_else(|| "/spec/replicas".into()));
+                return (resource, path);
             }
             Err(error) => {
-                operator.learn(|index| index.change_kind_health(kind, Health::Failing(error)));
+                if error != told {
+                    tracing::warn!(kind = kind.kind, error, "Cannot watch a kind of targets");
+                    told.clone_from(&error);
+                }
+                let health = Health::Failing(error);
+                for scope in operator.settings.scopes() {
+                    operator.learn(|index| index.change_kind_health(kind, &scope, &health));
+                }
             }
         }
         time::sleep(RETRY).await;
     }
 }
 
-async fn discover(client: &Client, kind: &Kind) -> Result<ApiResource, String> {
+async fn discover(client: &Client, kind: &Kind) -> Result<(ApiResource, String), String> {
     let name = format!("{} of {}", kind.kind, kind.api_version);
     let (resource, capabilities) =
         discovery::pinned_kind(client, &kind.gvk())
@@ -97,11 +109,13 @@ async fn discover(client: &Client, kind: &Kind) -> Result<ApiResource, String> {
     if !capabilities.subresources.iter().any(has_scale) {
         return Err(format!("{name} has no /scale subresource"));
     }
-    Ok(resource)
+    let path = replicas_path(client, &resource).await;
+    let path = path.map_err(|error| error.to_string())?;
+    Ok((resource, path))
 }
 
 /// As its definition says, where there is one and we may read it.
-async fn replicas_path(client: &Client, resource: &ApiResource) -> Option<String> {
+async fn replicas_path(client: &Client, resource: &ApiResource) -> kube::Result<String> {
     let definitions = ApiResource::from_gvk(&GroupVersionKind::gvk(
         "apiextensions.k8s.io",
         "v1",
@@ -109,13 +123,20 @@ async fn replicas_path(client: &Client, resource: &ApiResource) -> Option<String
     ));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &definitions);
     let name = format!("{}.{}", resource.plural, resource.group);
-    let definition = api.get_opt(&name).await.ok()??;
-    let versions = definition.data.pointer("/spec/versions")?.as_array()?;
-    let version = versions
-        .iter()
-        .find(|version| version["name"] == resource.version.as_str())?;
-    let path = version.pointer("/subresources/scale/specReplicasPath")?;
-    Some(path.as_str()?.replace('.', "/"))
+    let definition = match api.get(&name).await {
+        Ok(definition) => Some(definition),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => None,
+        Err(error) => return Err(error),
+    };
+    let path = definition.and_then(|definition| {
+        let versions = definition.data["spec"]["versions"].as_array()?;
+        let version = versions
+            .iter()
+            .find(|version| version["name"] == resource.version.as_str())?;
+        let path = version.pointer("/subresources/scale/specReplicasPath")?;
+        Some(path.as_str()?.replace('.', "/"))
+    });
+    Ok(path.unwrap_or_else(|| "/spec/replicas".into()))
 }
 
 /// A target without a count of replicas has one. Kinds that count their ready replicas leave a zero
@@ -125,6 +146,7 @@ fn strip(object: &DynamicObject, resource: &ApiResource, path: &str) -> TargetFa
         |path: &str| -> Option<i32> { object.data.pointer(path)?.as_i64()?.try_into().ok() };
     let counts_ready = matches!(resource.group.as_str(), "apps" | "argoproj.io");
     TargetFacts {
+        uid: object.metadata.uid.as_deref().map(Into::into),
         replicas: count(path).unwrap_or(1),
         ready: count("/status/readyReplicas").or(counts_ready.then_some(0)),
     }

@@ -17,12 +17,15 @@ use elasti_runtime::{
 use kube::{Client, Config};
 use prometheus::Registry;
 use std::{io, process::ExitCode, time::Duration};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 const LEASE: &str = "elasti-operator";
 /// An API server that does not even answer is given up soon, and tried again.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// For knocks that were answered and not yet acted upon when this replica has to end.
+const LAST_WAKES: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -36,12 +39,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<()> {
-    let sentry = sentry::init(sentry::Settings {
-        dsn: cli.sentry_dsn.as_deref(),
-        environment: cli.sentry_environment.as_deref(),
-        release: concat!("elasti-operator@", env!("CARGO_PKG_VERSION")),
-        server: Some(&cli.identity),
-    })?;
+    let sentry = sentry::init(cli.sentry())?;
     let format = if cli.log_format == "json" {
         logs::Format::Json
     } else {
@@ -60,7 +58,9 @@ async fn run(cli: Cli) -> Result<()> {
 async fn work(cli: Cli) -> Result<()> {
     let mut config = Config::infer().await.context("finding the API server")?;
     config.connect_timeout = Some(CONNECT);
-    let client = Client::try_from(config)?;
+    // Retries are ours: one inside a call would write after the claim has ended.
+    config.default_retry = false;
+    let client = Client::try_from(config.clone())?;
     let shutdown = CancellationToken::new();
     let signals = shutdown::on_signals(shutdown.clone())?;
     let registry = Registry::new();
@@ -68,12 +68,12 @@ async fn work(cli: Cli) -> Result<()> {
     let terms = cli.terms()?;
     let leadership = cli.leader_elect.then(|| {
         let (namespace, identity) = (&cli.namespace, &cli.identity);
-        Leadership::new(client.clone(), namespace, LEASE, identity, terms)
+        Leadership::new(client, namespace, LEASE, identity, terms)
     });
     let claim = leadership
         .as_ref()
         .map_or_else(Claim::unopposed, Leadership::claim);
-    let parts = Parts::new(client, claim, cli.settings(), &registry, readiness.clone())?;
+    let parts = Parts::new(config, claim, cli.settings(), &registry, readiness.clone())?;
 
     let admin = admin::router(registry, readiness.clone());
     let wake_routes = parts.wake_routes().merge(admin.clone());
@@ -95,9 +95,16 @@ async fn work(cli: Cli) -> Result<()> {
             None => stopped.cancelled().await,
         }
     };
-    let work = async {
-        shutdown.run_until_cancelled(parts.run()).await;
+    let end = async {
+        shutdown.cancelled().await;
         readiness.fail();
+        let _ = timeout(LAST_WAKES, parts.finish_wakes()).await;
+    };
+    let work = async {
+        tokio::select! {
+            () = parts.run() => {}
+            () = end => {}
+        }
         stopped.cancel();
     };
     tokio::select! {

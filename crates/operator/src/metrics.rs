@@ -6,7 +6,7 @@ use crate::{
     index::{Index, Touched},
 };
 use elasti_api::{ElastiService, Mode};
-use elasti_runtime::watch::{Change, Health, Key};
+use elasti_runtime::watch::{Change, Key};
 use parking_lot::Mutex;
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -121,12 +121,12 @@ impl Metrics {
     pub(crate) fn declared(&self, index: &Index, change: &Change<Declared>) {
         match change {
             Change::Applied(key, declared) => self.came(index, key, declared),
-            Change::Deleted(key) => self.left(key),
+            Change::Deleted(key) => self.left(index, key),
             Change::Listed(scope, all) => {
                 let listed: BTreeSet<&Key> = all.iter().map(|(key, _)| key).collect();
                 for key in index.everyone() {
                     if scope.covers(&key) && !listed.contains(&key) {
-                        self.left(&key);
+                        self.left(index, &key);
                     }
                 }
                 for (key, declared) in all {
@@ -168,13 +168,12 @@ impl Metrics {
     }
 
     pub(crate) fn scaled(&self, key: &Key, object: &ElastiService, done: &Result<Done, Error>) {
-        let target = &object.spec.scale_target_ref;
         let error = match done {
             Ok(Done::Scaled(_)) => SUCCESS,
             Ok(Done::Quietly) => return,
             Err(error) => error.category(),
         };
-        let target = format!("{}-{}", target.kind(), target.name);
+        let target = target(object);
         let labels = [object.spec.service.as_str(), &key.namespace, &target, error];
         self.scale.with_label_values(&labels).inc();
     }
@@ -187,10 +186,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn watch_health(&self, kind: &str, health: &Health) {
-        self.watch
-            .with_label_values(&[kind])
-            .set((*health == Health::Synced).into());
+    pub(crate) fn watch_health(&self, kind: &str, well: bool) {
+        self.watch.with_label_values(&[kind]).set(well.into());
     }
 
     pub(crate) fn knocked(&self, result: &str) {
@@ -198,8 +195,15 @@ impl Metrics {
     }
 
     /// Of an ElastiService that is gone.
-    fn left(&self, key: &Key) {
+    fn left(&self, index: &Index, key: &Key) {
         let name = &*key.to_string();
+        if let Some(Declared::Understood(object)) = index.declared(key) {
+            let (service, target) = (object.spec.service.as_str(), target(object));
+            for error in Error::CATEGORIES.into_iter().chain([SUCCESS]) {
+                let labels = [service, &key.namespace, &target, error];
+                let _ = self.scale.remove_label_values(&labels);
+            }
+        }
         let _ = self.mode.remove_label_values(&[name]);
         for error in Error::CATEGORIES.into_iter().chain([SUCCESS, "malformed"]) {
             let _ = self.reconcile.remove_label_values(&[name, error]);
@@ -214,6 +218,11 @@ impl Metrics {
             let _ = self.informer_handler.remove_label_values(&labels);
         }
     }
+}
+
+fn target(object: &ElastiService) -> String {
+    let target = &object.spec.scale_target_ref;
+    format!("{}-{}", target.kind(), target.name)
 }
 
 fn category(error: Option<&Error>) -> &'static str {

@@ -7,7 +7,7 @@ use crate::{
 };
 use elasti_api::{Attached, ElastiService, FINALIZER, names};
 use elasti_core::{
-    plan::{Absence, Autoscaler, Copy, Former, Observed, Resolvers, Service, Slices},
+    plan::{Absence, Autoscaler, Following, Former, Observed, Resolvers, Service, Slices},
     verdict::Opinion,
 };
 use elasti_runtime::watch::Key;
@@ -23,6 +23,7 @@ pub(crate) fn observe(
     object: &ElastiService,
     desired: &Desired,
     routes: &Routes,
+    moment: Moment,
 ) -> Observed {
     let spec = &object.spec;
     let service_key = key.beside(&spec.service);
@@ -38,11 +39,7 @@ pub(crate) fn observe(
             .creation_timestamp
             .as_ref()
             .map_or(Timestamp::MIN, |time| time.0),
-        deleting_since: object
-            .metadata
-            .deletion_timestamp
-            .as_ref()
-            .map(|time| time.0),
+        deleting_since: memory.leaving_since,
         finalizer: object
             .finalizers()
             .iter()
@@ -61,15 +58,13 @@ pub(crate) fn observe(
         } else {
             ready_endpoints(index, &service_key)
         },
-        target: index.target(&kind, &target),
+        target: index.target_of(key, object, moment.now),
         slices: slices(index, &service_key, desired),
         resolvers: resolvers(index, &memory, desired),
         unproven_resolvers: !desired.unproven.is_empty(),
         surplus_ports: !routes.surplus.is_empty(),
         autoscaler: autoscaler(index, key, object),
-        opinion: memory.opinion.unwrap_or_else(|| {
-            Opinion::unknown("NotAskedYet", "The triggers have not been asked yet")
-        }),
+        opinion: opinion(&memory, moment),
         may_sleep: memory.may_sleep.unwrap_or(true),
         last_active: status
             .last_scaled_up_time
@@ -78,9 +73,36 @@ pub(crate) fn observe(
         asleep_since: memory.asleep_since,
         last_knock: memory
             .last_knock
-            .max(status.last_knock_time.map(|time| time.0)),
-        blind: index.sight().trouble().is_some(),
+            .max(status.last_knock_time.map(|time| end_of_second(time.0))),
+        stepped_back: memory
+            .stepped_back
+            .filter(|stepped| memory.last_active == Some(*stepped)),
+        unpublished: memory.unpublished,
+        blind: index.trouble(key).is_some() || !index.sees_target(&kind, &target),
     }
+}
+
+/// When it is, and for how long what the triggers said counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Timestamp,
+    pub(crate) trust: SignedDuration,
+}
+
+fn opinion(memory: &Memory, moment: Moment) -> Opinion {
+    let fresh = |asked: Timestamp| moment.now.duration_since(asked) < moment.trust;
+    match (&memory.opinion, memory.asked) {
+        (Some(opinion), Some(asked)) if fresh(asked) => opinion.clone(),
+        (Some(_), _) => Opinion::unknown("Outdated", "The triggers have not answered for a while"),
+        (None, _) => Opinion::unknown("NotAskedYet", "The triggers have not been asked yet"),
+    }
+}
+
+/// A status keeps whole seconds: what it tells of may have been at their end.
+fn end_of_second(moment: Timestamp) -> Timestamp {
+    moment
+        .checked_add(SignedDuration::from_millis(999))
+        .unwrap_or(moment)
 }
 
 /// What the status still names and the spec does not. What another ElastiService works on by now is
@@ -144,6 +166,9 @@ fn usability(service: Option<&ServiceFacts>) -> Service {
         Some(service) if service.selector.is_empty() => {
             Service::Unusable("it has no selector, so no pods of its own")
         }
+        Some(service) if service.tcp_ports().next().is_none() => {
+            Service::Unusable("it has no TCP port, and nothing else can wake it")
+        }
         Some(_) => Service::Usable,
     }
 }
@@ -153,12 +178,14 @@ fn private_service(
     key: &Key,
     object: &ElastiService,
     public: Option<&ServiceFacts>,
-) -> Copy {
+) -> Following {
     let private = index.service(&key.beside(&names::private_service(&object.spec.service)));
     match (private, public) {
-        (None, _) => Copy::Absent,
-        (Some(private), Some(public)) if desired::follows(private, public) => Copy::Current,
-        (Some(_), _) => Copy::Stale,
+        (None, _) => Following::Absent,
+        (Some(private), Some(public)) if desired::follows(private, public, object) => {
+            Following::Current
+        }
+        (Some(_), _) => Following::Stale,
     }
 }
 

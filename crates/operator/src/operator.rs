@@ -17,6 +17,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -24,7 +25,10 @@ use tokio::sync::Notify;
 
 /// What every part shares.
 pub(crate) struct Operator {
+    /// For reading, and for what any replica may do.
     pub(crate) client: Client,
+    /// For what only the leader may do.
+    pub(crate) writer: Client,
     pub(crate) claim: Claim,
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
@@ -38,6 +42,7 @@ pub(crate) struct Operator {
     pub(crate) wakes: Queue,
     /// Resolvers that are to be seen to accept connections.
     pub(crate) dials: Queue<SocketAddr>,
+    pub(crate) dial_failures: Mutex<HashMap<SocketAddr, u32>>,
     pub(crate) resting: Resting,
     /// Whether what earlier leaders wrote down is known.
     pub(crate) in_office: AtomicBool,
@@ -54,6 +59,7 @@ pub(crate) struct Operator {
 impl Operator {
     pub(crate) fn new(
         client: Client,
+        writer: Client,
         claim: Claim,
         settings: Settings,
         metrics: Metrics,
@@ -68,6 +74,7 @@ impl Operator {
             recorder: Recorder::new(client.clone(), reporter),
             index: Mutex::new(Index::new(resolver, settings.port_range(), clock::now())),
             dials: Queue::default(),
+            dial_failures: Mutex::default(),
             resting: Resting::new(&settings.namespace),
             in_office: AtomicBool::new(false),
             strangers: Strangers::default(),
@@ -77,6 +84,7 @@ impl Operator {
             kinds_changed: Notify::new(),
             keda_wanted: Notify::new(),
             client,
+            writer,
             claim,
             settings,
             metrics,

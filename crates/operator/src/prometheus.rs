@@ -10,10 +10,15 @@ mod server;
 
 use self::{client::Client, conversation::Conversation, server::Server};
 use anyhow::Context;
-use elasti_api::PrometheusTrigger;
+use elasti_api::{PrometheusTrigger, Trigger};
 use elasti_core::verdict::{Opinion, Verdict};
 use jiff::Timestamp;
-use std::time::Duration;
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Shared by all triggers: connections to a server are kept between questions.
 pub struct Prometheus {
@@ -21,7 +26,18 @@ pub struct Prometheus {
     /// Of triggers that name no server.
     address: Option<String>,
     authorization: Option<http::HeaderValue>,
+    /// Questions under way, by server.
+    asked: Arc<Mutex<HashMap<String, usize>>>,
 }
+
+/// The right to ask the servers of some triggers, given back when it is dropped.
+pub struct Turn {
+    servers: BTreeSet<String>,
+    asked: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+/// One server is asked so many things at once: a slow one delays only those who ask it.
+const AT_ONCE: usize = 8;
 
 #[derive(Clone)]
 pub struct Settings {
@@ -70,7 +86,27 @@ impl Prometheus {
             client: Client::new(settings.timeout),
             address: given(settings.server_address),
             authorization,
+            asked: Arc::default(),
         })
+    }
+
+    /// `None` while one of the servers has enough to do.
+    pub fn turn(&self, triggers: &[Trigger]) -> Option<Turn> {
+        let server = |trigger: &Trigger| match trigger {
+            Trigger::Prometheus(trigger) => trigger.server_address.clone().or(self.address.clone()),
+            Trigger::Invalid(_) => None,
+        };
+        let servers: BTreeSet<String> = triggers.iter().filter_map(server).collect();
+        let mut asked = self.asked.lock();
+        let busy = |server: &String| asked.get(server).is_some_and(|count| *count >= AT_ONCE);
+        if servers.iter().any(busy) {
+            return None;
+        }
+        for server in &servers {
+            *asked.entry(server.clone()).or_default() += 1;
+        }
+        let asked = self.asked.clone();
+        Some(Turn { servers, asked })
     }
 
     /// Never fails: what went wrong is the reason of an unknown verdict.
@@ -93,6 +129,20 @@ impl Prometheus {
             Ok(opinion) => opinion,
             Err(failure) => server.blame(&failure),
         }
+    }
+}
+
+// === impl Turn ===
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut asked = self.asked.lock();
+        for server in &self.servers {
+            if let Some(count) = asked.get_mut(server) {
+                *count -= 1;
+            }
+        }
+        asked.retain(|_, count| *count > 0);
     }
 }
 
@@ -119,6 +169,24 @@ mod tests {
         assert!(!error.contains("hunter2"), "{error}");
         let unset = Prometheus::new(settings("")).unwrap();
         assert!(unset.authorization.is_none());
+    }
+
+    #[test]
+    fn a_server_with_enough_to_do_is_asked_later_and_others_are_not() {
+        let prometheus = Prometheus::new(Settings::default()).unwrap();
+        let triggers = |server: &str| -> Vec<Trigger> {
+            let metadata =
+                serde_json::json!({"serverAddress": server, "query": "up", "threshold": 1});
+            let trigger = serde_json::json!([{"type": "prometheus", "metadata": metadata}]);
+            serde_json::from_value(trigger).unwrap()
+        };
+        let (slow, quick) = (triggers("http://slow"), triggers("http://quick"));
+        let mut turns: Vec<_> = (0..AT_ONCE).map(|_| prometheus.turn(&slow)).collect();
+        assert!(turns.iter().all(Option::is_some));
+        assert!(prometheus.turn(&slow).is_none());
+        assert!(prometheus.turn(&quick).is_some());
+        turns.pop();
+        assert!(prometheus.turn(&slow).is_some());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tokio::{
 pub(crate) struct Queue<K = Key> {
     state: Mutex<State<K>>,
     changed: Notify,
+    emptied: Notify,
 }
 
 #[derive(Debug)]
@@ -43,6 +44,7 @@ impl<K> Default for Queue<K> {
         Self {
             state: Mutex::new(state),
             changed: Notify::new(),
+            emptied: Notify::new(),
         }
     }
 }
@@ -84,8 +86,28 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     pub(crate) fn done(&self, key: &K) {
-        self.state.lock().running.remove(key);
+        let mut state = self.state.lock();
+        state.running.remove(key);
+        let empty = state.running.is_empty() && state.due.is_empty();
+        drop(state);
         self.changed.notify_one();
+        if empty {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// Resolves when nothing is due and nothing is worked on.
+    pub(crate) async fn empty(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            {
+                let state = self.state.lock();
+                if state.running.is_empty() && state.due.is_empty() {
+                    return;
+                }
+            }
+            emptied.await;
+        }
     }
 }
 

@@ -5,22 +5,25 @@ use crate::{
     clock,
     desired::Desired,
     facts::{Declared, Malformed, ServiceFacts},
-    index::{Index, Kind, Routes, Trouble},
-    observe::observe,
+    index::{Index, Kind, Memory, Routes, Trouble},
+    observe::{Moment, observe},
     operator::Operator,
-    say,
-    settings::Settings,
-    status,
+    say, status, triggers,
 };
 use elasti_api::{ElastiService, ElastiServiceStatus};
 use elasti_core::plan::{Observed, Plan, Step, plan};
 use elasti_runtime::watch::Key;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::api::ApiResource;
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+/// For one step: an API server that does not answer must not hold up the others.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What the triggers said counts for so many times their interval.
+const TRUST: u32 = 3;
 
 /// All that one reconcile works on, as it was at one moment.
 struct View {
@@ -42,7 +45,7 @@ pub(crate) async fn work(operator: &Operator) {
             let error = outcome.as_ref().err();
             let took = started.elapsed();
             operator.metrics.reconciled(&key, error, took);
-            if let Some(again) = after(&key, outcome) {
+            if let Some(again) = after(operator, &key, outcome) {
                 operator.work.push(key.clone(), Instant::now() + again);
             }
         }
@@ -51,7 +54,19 @@ pub(crate) async fn work(operator: &Operator) {
 }
 
 /// When to look again.
-fn after(key: &Key, outcome: Result<Option<Timestamp>, apply::Error>) -> Option<Duration> {
+fn after(
+    operator: &Operator,
+    key: &Key,
+    outcome: Result<Option<Timestamp>, apply::Error>,
+) -> Option<Duration> {
+    let failures = operator.note(|index| {
+        let mut failures = 0;
+        index.remember(key, |memory| {
+            memory.failures = outcome.as_ref().map_or_else(|_| memory.failures + 1, |_| 0);
+            failures = memory.failures;
+        });
+        failures
+    });
     let error = match outcome {
         Ok(again) => return again.map(until),
         Err(error) => error,
@@ -60,13 +75,15 @@ fn after(key: &Key, outcome: Result<Option<Timestamp>, apply::Error>) -> Option<
         // Somebody wrote in between: ordinary, and what they wrote is on its way to us.
         "conflict" => {
             tracing::debug!(elasti_service = %key, %error, "Written by somebody else meanwhile");
+            return Some(RETRY);
         }
         "unreachable" | "server" => {
             tracing::warn!(elasti_service = %key, %error, "Could not reconcile");
         }
         _ => tracing::error!(elasti_service = %key, %error, "Could not reconcile"),
     }
-    Some(RETRY)
+    let doubled = RETRY.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
+    Some(doubled.min(LONGEST))
 }
 
 fn until(moment: Timestamp) -> Duration {
@@ -89,14 +106,21 @@ async fn reconcile(
         return Some(report_malformed(operator, key, &malformed).await);
     }
     let now = clock::now();
-    if !operator.read(|index| index.sight().is_complete()) {
+    if !operator.read(|index| index.sees(key)) {
         return report_blindness(operator, key, now).await;
     }
-    let view = operator.note(|index| View::of(index, key, &operator.settings, now))?;
+    let view = operator.note(|index| View::of(index, key, operator, now))?;
     let plan = plan(&view.observed, now, operator.settings.patience);
     let failure = carry_out(operator, key, &view, &plan).await.err();
     if plan.steps.contains(&Step::RemoveFinalizer) && failure.is_none() {
         return None;
+    }
+    // A conflict is settled by the next look, and no news for anybody.
+    if failure
+        .as_ref()
+        .is_some_and(|error| error.category() == "conflict")
+    {
+        return failure.map(Err);
     }
     let reported = report(operator, key, &view, &plan, failure.as_ref(), now).await;
     Some(match (failure, reported) {
@@ -122,9 +146,14 @@ async fn report_malformed(
     key: &Key,
     malformed: &Malformed,
 ) -> Result<Option<Timestamp>, apply::Error> {
+    if let Some((finalizers, version)) = &malformed.leaving {
+        let version = version.as_deref();
+        apply::set_finalizers(&operator.writer, key, finalizers, version).await?;
+        return Ok(None);
+    }
     if !malformed.reported {
         let status = status::malformed(&malformed.error, clock::now());
-        apply::write_status(&operator.client, key, &status).await?;
+        apply::write_status(&operator.writer, key, &status).await?;
     }
     Ok(None)
 }
@@ -139,7 +168,7 @@ async fn report_blindness(
         let Some(Declared::Understood(object)) = index.declared(key) else {
             return None;
         };
-        Some((object.clone(), index.sight().trouble()?.clone()))
+        Some((object.clone(), index.trouble(key)?.clone()))
     })?;
     let due = trouble.told_at();
     if now < due {
@@ -164,16 +193,33 @@ async fn carry_out(
         target_resource: &view.target_resource,
         surplus_ports: &surplus,
     };
+    let mut failed = None;
     for step in &plan.steps {
         // The claim may end between two steps; whoever holds it then goes on from what is there.
         if !operator.claim.holds() {
             return Ok(());
         }
-        let done = apply::step(&operator.client, &subject, &operator.resting, step).await;
+        if failed.is_some() && !is_rescue(step) {
+            continue;
+        }
+        let done = apply::step(&operator.writer, &subject, &operator.resting, step);
+        let done = timeout(PATIENCE, done).await;
+        let done = done.unwrap_or(Err(apply::Error::Timeout));
         tell(operator, key, view, step, &done).await;
-        remember(operator, key, view, step, &done?);
+        match done {
+            Ok(done) => remember(operator, key, view, step, &done),
+            Err(error) => failed = failed.or(Some(error)),
+        }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
+}
+
+/// What keeps requests from being lost is done though something before it failed.
+fn is_rescue(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::AskResolvers | Step::PublishSlices | Step::ResumeAutoscaler | Step::ScaleUp { .. }
+    )
 }
 
 async fn tell(
@@ -184,12 +230,15 @@ async fn tell(
     done: &Result<Done, apply::Error>,
 ) {
     match step {
-        Step::ScaleUp { .. } | Step::ScaleToZero | Step::ReleaseTarget => {
+        Step::ScaleUp { .. } | Step::ScaleToZero { .. } | Step::ReleaseTarget => {
             operator.metrics.scaled(key, &view.object, done);
             say::scaled(operator, &view.object, done).await;
         }
         Step::AddFinalizer | Step::RemoveFinalizer => {
-            operator.metrics.finalized(key, done.as_ref().err());
+            let known = operator.read(|index| index.declared(key).is_some());
+            if known {
+                operator.metrics.finalized(key, done.as_ref().err());
+            }
         }
         _ => {}
     }
@@ -198,21 +247,26 @@ async fn tell(
 /// What no watch event tells.
 fn remember(operator: &Operator, key: &Key, view: &View, step: &Step, done: &Done) {
     let now = clock::now();
+    let note = |change: &dyn Fn(&mut Memory)| {
+        operator.note(|index| index.remember(key, change));
+    };
     match (step, done) {
-        (Step::StepBack, _) | (Step::ScaleUp { .. }, Done::Scaled(_)) => {
-            operator.note(|index| {
-                index.remember(key, |memory| {
-                    memory.last_active = memory.last_active.max(Some(now));
-                });
-            });
-        }
+        (Step::StepBack, _) => note(&|memory| {
+            memory.last_active = Some(now);
+            memory.stepped_back = Some(now);
+        }),
+        (Step::ScaleUp { .. }, Done::Scaled(_)) => note(&|memory| {
+            memory.last_active = memory.last_active.max(Some(now));
+            memory.zeroed = None;
+        }),
+        (Step::ScaleToZero { .. }, Done::Scaled(_)) => note(&|memory| memory.zeroed = Some(now)),
+        (Step::RemoveSlices, _) => note(&|memory| memory.unpublished = Some(now)),
         (Step::RestPorts, _) => {
             operator.note(|index| index.rest_ports(&view.routes.surplus, now));
         }
         (Step::AskResolvers, _) => {
-            operator
-                .dials
-                .push_all(view.desired.unproven.iter().copied());
+            let unproven = view.desired.unproven.iter();
+            operator.dials.push_all(unproven.copied());
         }
         _ => {}
     }
@@ -254,7 +308,7 @@ async fn write(
     if object.status.as_ref() == Some(after) || !operator.claim.holds() {
         return Ok(());
     }
-    let written = apply::write_status(&operator.client, key, after).await;
+    let written = apply::write_status(&operator.writer, key, after).await;
     let error = written.as_ref().err();
     operator.metrics.updated(key, after.mode, error);
     written
@@ -263,22 +317,30 @@ async fn write(
 // === impl View ===
 
 impl View {
-    fn of(index: &mut Index, key: &Key, settings: &Settings, now: Timestamp) -> Option<Self> {
+    fn of(index: &mut Index, key: &Key, operator: &Operator, now: Timestamp) -> Option<Self> {
+        let settings = &operator.settings;
         let routes = index.routes(key, &settings.routing, now);
         let Some(Declared::Understood(object)) = index.declared(key) else {
             return None;
         };
         let object = object.clone();
         let desired = Desired::new(index, key, &object, &routes, settings.proxy_port);
+        let leaves = object.metadata.deletion_timestamp.is_some();
         let held = desired.absence.is_none();
         index.remember(key, |memory| {
             memory.unheld_since = (!held).then(|| memory.unheld_since.unwrap_or(now));
+            memory.leaving_since = leaves.then(|| memory.leaving_since.unwrap_or(now));
         });
+        let trust = triggers::interval(operator, &object).saturating_mul(TRUST);
+        let moment = Moment {
+            now,
+            trust: SignedDuration::try_from(trust).unwrap_or(SignedDuration::MAX),
+        };
         Some(Self {
-            observed: observe(index, key, &object, &desired, &routes),
+            observed: observe(index, key, &object, &desired, &routes, moment),
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),
             target_resource: index.resource_of(&Kind::from(&object.spec.scale_target_ref)),
-            trouble: index.sight().trouble().cloned(),
+            trouble: index.trouble(key).cloned(),
             object,
             desired,
             routes,

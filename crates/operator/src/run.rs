@@ -4,7 +4,7 @@ use crate::{
     apply, clock, dial,
     facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts},
     feed::{Feed, dynamic, typed},
-    index::{Index, Touched},
+    index::Index,
     kinds,
     metrics::Metrics,
     operator::Operator,
@@ -16,13 +16,15 @@ use elasti_api::ElastiService;
 use elasti_runtime::{
     lease::Claim,
     readiness::Readiness,
-    watch::{Change, Health, Key},
+    watch::{Change, Key},
 };
 use futures::future::join_all;
+use http::{Method, Request};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
-    Client,
+    Client, Config,
     api::{ApiResource, DynamicObject},
+    client::{Body, ClientBuilder},
 };
 use prometheus::Registry;
 use std::{
@@ -31,10 +33,11 @@ use std::{
     time::Duration,
 };
 use tokio::time;
+use tower::{BoxError, filter::FilterLayer};
 
 const RECONCILERS: usize = 8;
 const WAKERS: usize = 16;
-const ASKERS: usize = 32;
+const ASKERS: usize = 128;
 const DIALLERS: usize = 32;
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -46,17 +49,25 @@ pub struct Parts {
 
 impl Parts {
     pub fn new(
-        client: Client,
+        config: Config,
         claim: Claim,
         settings: Settings,
         registry: &Registry,
         readiness: Readiness,
     ) -> anyhow::Result<Self> {
         let metrics = Metrics::new(registry)?;
+        let client = Client::try_from(config.clone())?;
+        let writer = writer(config, claim.clone())?;
+        let operator = Operator::new(client, writer, claim, settings, metrics)?;
         Ok(Self {
-            operator: Arc::new(Operator::new(client, claim, settings, metrics)?),
+            operator: Arc::new(operator),
             readiness,
         })
+    }
+
+    /// Wakes that were asked for and are under way.
+    pub async fn finish_wakes(&self) {
+        self.operator.wakes.empty().await;
     }
 
     pub fn wake_routes(&self) -> axum::Router {
@@ -64,7 +75,7 @@ impl Parts {
     }
 
     /// Works until it is dropped.
-    pub async fn run(self) {
+    pub async fn run(&self) {
         let operator = &*self.operator;
         let repeat = |count| std::iter::repeat_n((), count);
         tokio::join!(
@@ -80,6 +91,19 @@ impl Parts {
             join_all(repeat(ASKERS).map(|()| triggers::work(operator))),
         );
     }
+}
+
+/// A client that writes only while this replica leads: the claim may end between any two calls.
+fn writer(config: Config, claim: Claim) -> kube::Result<Client> {
+    let gate = FilterLayer::new(move |request: Request<Body>| {
+        if request.method() == Method::GET || claim.holds() {
+            Ok::<_, BoxError>(request)
+        } else {
+            Err("this replica does not lead any more".into())
+        }
+    });
+    let builder = ClientBuilder::try_from(config)?;
+    Ok(builder.with_layer(&gate).build())
 }
 
 /// A new leader learns what earlier ones wrote down, and looks at everything.
@@ -114,6 +138,7 @@ async fn take_office(operator: &Operator) {
         time::sleep(RETRY).await;
     };
     operator.note(|index| {
+        index.recount_routes();
         for (port, since) in &resting {
             index.note_resting(*port, *since);
         }
@@ -125,7 +150,7 @@ async fn take_office(operator: &Operator) {
 
 async fn watch_elasti_services(operator: &Operator, readiness: &Readiness) {
     let resource = ApiResource::erase::<ElastiService>(&());
-    let synced = synced(readiness, "ElastiService");
+    let listed = listed(readiness, "ElastiService");
     feed(operator, "ElastiService")
         .watch(
             dynamic(&operator.client, &resource),
@@ -143,7 +168,8 @@ async fn watch_elasti_services(operator: &Operator, readiness: &Readiness) {
                 }
                 touched
             },
-            synced,
+            |index, scope, health| index.change_sight("ElastiService", scope, health, clock::now()),
+            listed,
         )
         .await;
 }
@@ -168,19 +194,20 @@ fn newcomers(index: &Index, change: &Change<Declared>) -> Vec<Key> {
 }
 
 async fn watch_services(operator: &Operator, readiness: &Readiness) {
-    let synced = synced(readiness, "Service");
+    let listed = listed(readiness, "Service");
     feed(operator, "Service")
         .watch(
             typed::<Service>(&operator.client),
             ServiceFacts::from,
             |index, change| index.change_services(change),
-            synced,
+            |index, scope, health| index.change_sight("Service", scope, health, clock::now()),
+            listed,
         )
         .await;
 }
 
 async fn watch_slices(operator: &Operator, readiness: &Readiness) {
-    let synced = synced(readiness, "EndpointSlice");
+    let listed = listed(readiness, "EndpointSlice");
     let feed = Feed {
         scopes: operator.settings.slice_scopes(),
         ..feed(operator, "EndpointSlice")
@@ -189,7 +216,8 @@ async fn watch_slices(operator: &Operator, readiness: &Readiness) {
         typed::<EndpointSlice>(&operator.client),
         SliceFacts::from,
         |index, change| index.change_slices(change, clock::now()),
-        synced,
+        |index, scope, health| index.change_sight("EndpointSlice", scope, health, clock::now()),
+        listed,
     )
     .await;
 }
@@ -204,7 +232,8 @@ async fn watch_scaled_objects(operator: &Operator) {
             dynamic(&operator.client, &apply::scaled_objects()),
             ScaledObjectFacts::from,
             |index, change| index.change_scaled_objects(change),
-            |index, health| index.change_scaled_objects_health(health),
+            |index, scope, health| index.change_scaled_objects_health(scope, health),
+            || {},
         )
         .await;
 }
@@ -218,15 +247,7 @@ fn feed<'a>(operator: &'a Operator, name: &'a str) -> Feed<'a> {
 }
 
 /// Ready after the first full list; later trouble is told by conditions, metrics and logs.
-fn synced(
-    readiness: &Readiness,
-    kind: &'static str,
-) -> impl Fn(&mut Index, Health) -> Touched + use<> {
+fn listed(readiness: &Readiness, kind: &str) -> impl Fn() + use<> {
     let pending = parking_lot::Mutex::new(Some(readiness.register(kind)));
-    move |index, health| {
-        if health == Health::Synced {
-            pending.lock().take();
-        }
-        index.change_sight(kind, health, clock::now())
-    }
+    move || drop(pending.lock().take())
 }

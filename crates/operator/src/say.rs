@@ -2,9 +2,11 @@
 
 use crate::{
     apply::{Done, Error},
+    index::Kind,
     operator::Operator,
 };
 use elasti_api::{ElastiService, ElastiServiceStatus};
+use elasti_runtime::watch::Key;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Resource,
@@ -16,20 +18,25 @@ pub(crate) async fn scaled(
     object: &ElastiService,
     done: &Result<Done, Error>,
 ) {
-    let (type_, reason, note) = match done {
-        Ok(Done::Scaled(scaled)) => (
-            EventType::Normal,
-            "SuccessToScale",
-            format!("Scaled from {} to {}", scaled.from, scaled.to),
-        ),
-        Err(error) => (
-            EventType::Warning,
-            "FailedToScale",
-            format!("Could not scale: {error}"),
-        ),
+    let event = match done {
+        Ok(Done::Scaled(scaled)) => Event {
+            type_: EventType::Normal,
+            reason: "SuccessToScale".into(),
+            note: Some(format!("Scaled from {} to {}", scaled.from, scaled.to)),
+            // Events that differ in nothing else are counted as one.
+            action: format!("ScaleTo{}", scaled.to),
+            secondary: None,
+        },
+        Err(error) => Event {
+            type_: EventType::Warning,
+            reason: "FailedToScale".into(),
+            note: Some(format!("Could not scale: {error}")),
+            action: "Scale".into(),
+            secondary: None,
+        },
         Ok(Done::Quietly) => return,
     };
-    publish(operator, object, type_, reason, note).await;
+    publish(operator, object, &event).await;
 }
 
 /// Says once what would be done now, were this not a dry run.
@@ -44,8 +51,14 @@ pub(crate) async fn dry_run(
         return;
     };
     if said.is_none_or(|said| said.message != now.message) {
-        let note = now.message.clone();
-        publish(operator, object, EventType::Normal, "DryRun", note).await;
+        let event = Event {
+            type_: EventType::Normal,
+            reason: "DryRun".into(),
+            note: Some(now.message.clone()),
+            action: now.reason.clone(),
+            secondary: None,
+        };
+        publish(operator, object, &event).await;
     }
 }
 
@@ -56,34 +69,23 @@ fn dry_run_condition(status: &ElastiServiceStatus) -> Option<&Condition> {
     status.conditions.iter().find(is_dry_run)
 }
 
-async fn publish(
-    operator: &Operator,
-    object: &ElastiService,
-    type_: EventType,
-    reason: &str,
-    note: String,
-) {
-    let event = Event {
-        type_,
-        reason: reason.into(),
-        note: Some(note),
-        action: "Scale".into(),
-        secondary: None,
-    };
-    for about in [object.object_ref(&()), target(object)] {
-        if let Err(error) = operator.recorder.publish(&event, &about).await {
+async fn publish(operator: &Operator, object: &ElastiService, event: &Event) {
+    for about in [object.object_ref(&()), target(operator, object)] {
+        if let Err(error) = operator.recorder.publish(event, &about).await {
             tracing::debug!(about = about.name, %error, "Could not publish an event");
         }
     }
 }
 
-fn target(object: &ElastiService) -> ObjectReference {
+fn target(operator: &Operator, object: &ElastiService) -> ObjectReference {
     let target = &object.spec.scale_target_ref;
+    let key = Key::of(object).beside(&target.name);
     ObjectReference {
         api_version: Some(target.api_version.clone()),
         kind: Some(target.kind().into()),
         name: Some(target.name.clone()),
         namespace: object.metadata.namespace.clone(),
+        uid: operator.read(|index| index.target_uid(&Kind::from(target), &key)),
         ..ObjectReference::default()
     }
 }

@@ -399,7 +399,7 @@ impl Fact {
         }
     }
 
-    /// A message with other figures is no news; another reason is.
+    /// In what the triggers say, a message with other figures is no news; another reason is.
     fn into_condition(
         self,
         known: Option<&Condition>,
@@ -411,8 +411,14 @@ impl Fact {
             Some(false) => "False",
             None => "Unknown",
         };
+        let is_news = |known: &Condition| {
+            let figures = matches!(self.kind, "Idle" | "TriggersHealthy");
+            known.status != status
+                || known.reason != self.reason
+                || !figures && known.message != self.message
+        };
         match known {
-            Some(known) if known.status == status && known.reason == self.reason => Condition {
+            Some(known) if !is_news(known) => Condition {
                 observed_generation: generation,
                 ..known.clone()
             },

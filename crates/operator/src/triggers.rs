@@ -17,16 +17,22 @@ use std::{
 };
 use tokio::time::Instant;
 
+/// Until a server that is asked by many already is asked again.
+const BUSY: Duration = Duration::from_secs(1);
+
 /// Works until it is dropped.
 pub(crate) async fn work(operator: &Operator) {
     loop {
         let key = operator.questions.next().await;
         if let Some(object) = understood(operator, &key) {
-            ask(operator, &key, &object).await;
-            let interval = interval(operator, &object);
-            operator
-                .questions
-                .push(key.clone(), Instant::now() + interval);
+            let again = match operator.prometheus.turn(&object.spec.triggers) {
+                Some(_turn) => {
+                    ask(operator, &key, &object).await;
+                    interval(operator, &object)
+                }
+                None => BUSY,
+            };
+            operator.questions.push(key.clone(), Instant::now() + again);
         }
         operator.questions.done(&key);
     }
@@ -50,7 +56,7 @@ fn understood(operator: &Operator, key: &Key) -> Option<Arc<ElastiService>> {
     })
 }
 
-fn interval(operator: &Operator, object: &ElastiService) -> Duration {
+pub(crate) fn interval(operator: &Operator, object: &ElastiService) -> Duration {
     let own = object.spec.polling_interval.as_ref();
     own.and_then(|interval| interval.get().ok())
         .unwrap_or(operator.settings.polling_interval)
@@ -68,6 +74,11 @@ async fn ask(operator: &Operator, key: &Key, object: &ElastiService) {
             if opinion.verdict == Verdict::Active {
                 memory.last_active = Some(now);
             }
+            // Since when it is idle, nobody remembers: since now, at the latest.
+            if before.opinion.is_none() && opinion.verdict == Verdict::Idle && was_used(object) {
+                memory.last_active = memory.last_active.max(Some(now));
+            }
+            memory.asked = Some(now);
             memory.opinion = Some(opinion.clone());
             memory.may_sleep = Some(may_sleep);
         });
@@ -76,6 +87,13 @@ async fn ask(operator: &Operator, key: &Key, object: &ElastiService) {
             || before.may_sleep != Some(may_sleep);
         is_news.then(|| key.clone()).into_iter().collect()
     });
+}
+
+/// Whether the last that was written down of it is that it was in use.
+fn was_used(object: &ElastiService) -> bool {
+    let conditions = object.status.iter().flat_map(|status| &status.conditions);
+    let mut idle = conditions.filter(|condition| condition.type_ == "Idle");
+    idle.any(|condition| condition.status == "False")
 }
 
 fn window(object: &ElastiService, now: jiff::Timestamp) -> Result<bool, String> {

@@ -4,7 +4,7 @@ use crate::{
     apply::{self, Done},
     clock,
     facts::Declared,
-    index::{Index, Kind, scaled_object_key},
+    index::{Index, Kind},
     operator::Operator,
     say,
     token::Tokens,
@@ -19,18 +19,18 @@ use axum::{
     routing::{any, get},
 };
 use elasti_api::{
-    ElastiService,
+    ElastiService, Mode,
     wire::{
         DIRECTORY_PATH, Directory, DirectoryEntry, INCOMING_REQUEST_PATH, IncomingRequest, Received,
     },
 };
-use elasti_core::plan::{Autoscaler, Target};
+use elasti_core::plan::Target;
 use elasti_runtime::watch::Key;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::ApiResource;
 use parking_lot::Mutex;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// For whom the tokens of resolvers are made out.
 const AUDIENCE: &str = "elasti-operator";
@@ -38,6 +38,11 @@ const AUDIENCE: &str = "elasti-operator";
 const MAX_BODY: usize = 16 * 1024;
 /// How often a replica that does not lead tells of the same service.
 const TELL_AGAIN: SignedDuration = SignedDuration::from_secs(1);
+/// For one attempt to wake a target.
+const PATIENCE: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(250);
+/// For as long after a knock somebody may wait.
+const AWAITED: SignedDuration = SignedDuration::from_secs(60);
 const WARN_AGAIN: Duration = Duration::from_secs(10);
 
 /// Services that somebody knocks for and no ElastiService names: counted, and told now and then.
@@ -146,88 +151,108 @@ fn together(index: &Index, first: Key) -> BTreeSet<Key> {
 pub(crate) async fn work(operator: &Operator) {
     loop {
         let key = operator.wakes.next().await;
-        if let Some(sleeper) = operator.read(|index| Sleeper::find(index, &key)) {
-            wake(operator, &key, &sleeper).await;
+        let attempt = timeout(PATIENCE, answer(operator, &key)).await;
+        if attempt != Ok(true) && operator.read(|index| is_awaited(index, &key, clock::now())) {
+            operator.wakes.push(key.clone(), Instant::now() + RETRY);
         }
-        tell_leader(operator, &key).await;
         operator.wakes.done(&key);
     }
 }
 
+/// Whether a knock is so recent that somebody may wait for what it asked for.
+fn is_awaited(index: &Index, key: &Key, now: Timestamp) -> bool {
+    let knock = index.memory(key).last_knock;
+    knock.is_some_and(|knock| now.duration_since(knock) < AWAITED)
+}
+
+/// `false` if something failed that may succeed later.
+async fn answer(operator: &Operator, key: &Key) -> bool {
+    let sleeper = operator.read(|index| Sleeper::find(index, key, clock::now()));
+    let woken = match sleeper {
+        Some(sleeper) => wake(operator, key, &sleeper).await,
+        None => true,
+    };
+    tell_leader(operator, key).await && woken
+}
+
 /// Whoever leads may be about to put the target to sleep.
-async fn tell_leader(operator: &Operator, key: &Key) {
+async fn tell_leader(operator: &Operator, key: &Key) -> bool {
     if operator.claim.holds() {
-        return;
+        return true;
     }
-    let Some(knock) = operator.note(|index| untold(index, key)) else {
-        return;
+    let Some(knock) = operator.read(|index| untold(index, key)) else {
+        return true;
     };
     if let Err(error) = apply::write_knock(&operator.client, key, knock).await {
         tracing::warn!(elasti_service = %key, %error, "Could not tell the leader of a knock");
+        return false;
     }
+    operator.note(|index| index.remember(key, |memory| memory.told = Some(knock)));
+    true
 }
 
-/// The last knock for a service that resolvers receive the traffic of.
-fn untold(index: &mut Index, key: &Key) -> Option<Timestamp> {
+/// The last knock for a service that is not plainly awake.
+fn untold(index: &Index, key: &Key) -> Option<Timestamp> {
     let Some(Declared::Understood(object)) = index.declared(key) else {
         return None;
     };
-    let service = key.beside(&object.spec.service);
-    let proxied = index.slices_of(&service).any(|(_, slice)| slice.ours);
+    let mode = object.status.as_ref().and_then(|status| status.mode);
+    let plainly_awake = mode == Some(Mode::Serve) && !is_proxied(index, key, object);
     let memory = index.memory(key);
     let knock = memory.last_knock?;
     let told = memory
         .told
         .is_some_and(|told| knock.duration_since(told) < TELL_AGAIN);
-    if !proxied || told {
-        return None;
-    }
-    index.remember(key, |memory| memory.told = Some(knock));
-    Some(knock)
+    (!plainly_awake && !told).then_some(knock)
+}
+
+fn is_proxied(index: &Index, key: &Key, object: &ElastiService) -> bool {
+    let service = key.beside(&object.spec.service);
+    index.slices_of(&service).any(|(_, slice)| slice.ours)
 }
 
 /// A target at zero, and what it takes to wake it.
 struct Sleeper {
     object: Arc<ElastiService>,
     resource: ApiResource,
-    autoscaler: Autoscaler,
 }
 
 impl Sleeper {
-    fn find(index: &Index, key: &Key) -> Option<Self> {
+    /// One that cannot be seen may sleep, too: asking costs one call.
+    fn find(index: &Index, key: &Key, now: Timestamp) -> Option<Self> {
         let Some(Declared::Understood(object)) = index.declared(key) else {
             return None;
         };
         let target = &object.spec.scale_target_ref;
         let kind = Kind::from(target);
-        let asleep = Target::Found { replicas: 0 };
-        let service = key.beside(&object.spec.service);
-        let proxied = index.slices_of(&service).any(|(_, slice)| slice.ours);
-        let may_wake = index.target(&kind, &key.beside(&target.name)) == asleep
-            && (proxied || !object.spec.dry_run)
+        let may_sleep = match index.target_of(key, object, now) {
+            Target::Found { replicas: 0 } => true,
+            Target::Found { .. } => !index.sees_target(&kind, &key.beside(&target.name)),
+            Target::Unknown(_) => true,
+            Target::Missing => false,
+        };
+        let may_wake = may_sleep
+            && (!object.spec.dry_run || is_proxied(index, key, object))
             && index.rival_of(key, object).is_none();
         may_wake.then(|| Self {
             object: object.clone(),
             resource: index.resource_of(&kind),
-            autoscaler: scaled_object_key(key, object)
-                .map_or(Autoscaler::None, |key| index.scaled_object(&key)),
         })
     }
 }
 
-async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) {
-    let Sleeper {
-        object,
-        resource,
-        autoscaler,
-    } = sleeper;
-    let done = apply::wake(&operator.client, key, object, resource, *autoscaler).await;
+async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
+    let Sleeper { object, resource } = sleeper;
+    let done = apply::wake(&operator.client, key, object, resource).await;
     let now = clock::now();
     match &done {
         Ok(Done::Scaled(scaled)) => {
             tracing::info!(elasti_service = %key, from = scaled.from, to = scaled.to, "Woke the target");
             operator.learn(|index| {
-                index.remember(key, |memory| memory.last_active = Some(now));
+                index.remember(key, |memory| {
+                    memory.last_active = Some(now);
+                    memory.zeroed = None;
+                });
                 BTreeSet::from([key.clone()])
             });
         }
@@ -236,6 +261,7 @@ async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) {
     }
     operator.metrics.scaled(key, object, &done);
     say::scaled(operator, object, &done).await;
+    done.is_ok()
 }
 
 async fn directory(State(operator): State<Arc<Operator>>) -> Json<Directory> {

@@ -32,7 +32,7 @@ pub enum Change<F> {
 }
 
 /// What a watch covers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     All,
     Namespace(Arc<str>),
@@ -45,6 +45,8 @@ pub enum Health {
     Synced,
     /// The API server knows no such kind.
     Absent(String),
+    /// We may not.
+    Forbidden(String),
     /// In the words of the last error.
     Failing(String),
 }
@@ -72,8 +74,8 @@ pub async fn watch<K, F>(
     let mut known = false;
     loop {
         let patience = match (&health, known) {
-            (Health::Failing(_) | Health::Absent(_), true) => CALM,
-            _ => Duration::MAX,
+            (Health::Starting | Health::Synced, _) | (_, false) => Duration::MAX,
+            _ => CALM,
         };
         let event = match timeout(patience, events.next()).await {
             Ok(Some(event)) => event,
@@ -136,10 +138,21 @@ impl From<&watcher::Error> for Health {
             | watcher::Error::WatchError(status) => status,
             other => return Self::Failing(other.to_string()),
         };
-        if status.code == 404 {
-            Self::Absent(status.message.clone())
-        } else {
-            Self::Failing(status.message.clone())
+        let message = status.message.clone();
+        match status.code {
+            404 => Self::Absent(message),
+            403 => Self::Forbidden(message),
+            _ => Self::Failing(message),
+        }
+    }
+}
+
+impl Health {
+    /// In words, if it is not well.
+    pub fn trouble(&self) -> Option<&str> {
+        match self {
+            Self::Starting | Self::Synced => None,
+            Self::Absent(error) | Self::Forbidden(error) | Self::Failing(error) => Some(error),
         }
     }
 }

@@ -32,8 +32,12 @@ fn dry(observed: &Observed) -> bool {
     observed.dry_run && !(observed.slices != Slices::Absent && knocked(observed))
 }
 
+/// Since it sleeps, or since its slices are published: there was no knock at the last look, so one
+/// that came later, while it was being scaled down, is unanswered.
 fn knocked(observed: &Observed) -> bool {
-    observed.knocked_since(observed.asleep_since.unwrap_or(observed.created))
+    let published = observed.slices.published_since();
+    let since = published.into_iter().chain(observed.asleep_since).min();
+    observed.knocked_since(since.unwrap_or(observed.created))
 }
 
 /// Scaled up, by us or by somebody else, and not ready yet.

@@ -1,6 +1,6 @@
 //! A target with ready endpoints: it serves, or it falls asleep.
 
-use super::{Autoscaler, Note, Observed, Patience, Plan, Resolvers, Slices, Step, later};
+use super::{Autoscaler, Note, Observed, Patience, Plan, Resolvers, Slices, Step, Target, later};
 use crate::verdict::Verdict;
 use elasti_api::{Mode, Phase};
 use jiff::Timestamp;
@@ -32,7 +32,13 @@ fn reluctance(observed: &Observed, now: Timestamp) -> Option<(Option<Note>, Opti
     } else if observed.resolvers != Resolvers::Ready {
         Some((Some(Note::NoResolver), None))
     } else if now < rested {
-        Some((Some(Note::CoolingDown), Some(rested)))
+        let traffic = observed.stepped_back.is_some();
+        let note = if traffic {
+            Note::TrafficWhileFallingAsleep
+        } else {
+            Note::CoolingDown
+        };
+        Some((Some(note), Some(rested)))
     } else if observed.blind {
         Some((Some(Note::Blind), None))
     } else if observed.autoscaler == Autoscaler::Unknown {
@@ -59,23 +65,23 @@ fn fall_asleep(observed: &Observed, now: Timestamp, patience: Patience) -> Plan 
         return plan;
     };
     if observed.knocked_since(since) {
-        return Plan {
-            steps: vec![Step::StepBack, Step::RemoveSlices],
-            phase: Some(Phase::Awake),
-            mode: Some(Mode::Serve),
-            note: Some(Note::TrafficWhileFallingAsleep),
-            ..Plan::idle()
-        };
+        let mut plan = serve(observed);
+        plan.steps.insert(0, Step::StepBack);
+        plan.note = Some(Note::TrafficWhileFallingAsleep);
+        return plan;
     }
     let settled = later(since, patience.settle);
     if now < settled {
         plan.look_again = Some(settled);
         return plan;
     }
-    if observed.autoscaler == Autoscaler::Running {
-        plan.steps.push(Step::PauseAutoscaler);
-    }
-    plan.steps.push(Step::ScaleToZero);
+    // What the pause causes is the next look.
+    plan.steps
+        .push(match (observed.autoscaler, &observed.target) {
+            (Autoscaler::Running, _) => Step::PauseAutoscaler,
+            (_, Target::Found { replicas }) => Step::ScaleToZero { from: *replicas },
+            _ => return plan,
+        });
     plan
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Autoscaler, Observed, Patience, Plan, Service, Slices, Step, Target, later};
 use elasti_api::{Mode, Phase};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 pub(super) fn plan(
     observed: &Observed,
@@ -18,23 +18,45 @@ pub(super) fn plan(
         };
     }
     let holding = later(since, patience.leave);
-    let mut steps = restore(observed, now < holding);
-    if now < holding && must_hold(observed) {
+    let mut steps = restore(observed);
+    if now < holding && (is_unseen(observed) || must_hold(observed)) {
         return Plan {
             steps,
             phase: Some(Phase::Waking),
-            mode: Some(Mode::Proxy),
-            look_again: Some(holding),
+            mode: observed.slices.published_since().map(|_| Mode::Proxy),
+            look_again: Some(later(now, RETRY).min(holding)),
             ..Plan::idle()
         };
     }
-    steps.extend(remove(observed));
-    steps.extend(last(observed));
-    Plan {
-        steps,
-        ..Plan::idle()
+    if observed.slices != Slices::Absent {
+        steps.push(Step::RemoveSlices);
+    }
+    // Resolvers listen, and find the pods, until this is over: every data plane has to know first.
+    let known = match observed.slices {
+        Slices::Absent => observed
+            .unpublished
+            .map(|moment| later(moment, patience.settle)),
+        _ => Some(later(now, patience.settle)),
+    };
+    match known.filter(|known| now < *known) {
+        Some(known) => Plan {
+            steps,
+            look_again: Some(known),
+            ..Plan::idle()
+        },
+        None => {
+            steps.push(Step::RemovePrivateService);
+            steps.extend(last(observed));
+            Plan {
+                steps,
+                ..Plan::idle()
+            }
+        }
     }
 }
+
+/// Between two attempts to restore what cannot be seen.
+const RETRY: SignedDuration = SignedDuration::from_secs(2);
 
 /// Without a service nobody can ask for the target: there is nothing to hold.
 pub(super) fn without_service(observed: &Observed) -> Plan {
@@ -48,25 +70,32 @@ pub(super) fn without_service(observed: &Observed) -> Plan {
     plan
 }
 
-/// The target as its owner left it: up, with its autoscaler at work. What cannot be seen is tried
-/// for a while.
-fn restore(observed: &Observed, trying: bool) -> Vec<Step> {
+/// The target as its owner left it: up, with its autoscaler at work.
+fn restore(observed: &Observed) -> Vec<Step> {
+    let untouched = observed.dry_run && observed.slices == Slices::Absent;
     let mut steps = Vec::new();
-    let unseen = observed.autoscaler == Autoscaler::Unknown && trying;
-    if observed.autoscaler == Autoscaler::Paused || unseen {
+    if matches!(
+        observed.autoscaler,
+        Autoscaler::Paused | Autoscaler::Unknown
+    ) {
         steps.push(Step::ResumeAutoscaler);
     }
     let asleep = match observed.target {
         Target::Found { replicas } => replicas == 0,
-        Target::Unknown(_) => trying,
+        Target::Unknown(_) => true,
         Target::Missing => false,
     };
-    if asleep {
+    if asleep && !untouched {
         steps.push(Step::ScaleUp {
             replicas: observed.min_replicas,
         });
     }
     steps
+}
+
+/// Its kind may only be about to be listed.
+fn is_unseen(observed: &Observed) -> bool {
+    matches!(observed.target, Target::Unknown(_)) || observed.autoscaler == Autoscaler::Unknown
 }
 
 /// While the target gets ready its requests still need somebody who holds them.
@@ -75,15 +104,6 @@ fn must_hold(observed: &Observed) -> bool {
         && observed.service == Service::Usable
         && observed.ready_endpoints == 0
         && observed.slices != Slices::Absent
-}
-
-fn remove(observed: &Observed) -> Vec<Step> {
-    let mut steps = Vec::new();
-    if observed.slices != Slices::Absent {
-        steps.push(Step::RemoveSlices);
-    }
-    steps.push(Step::RemovePrivateService);
-    steps
 }
 
 fn last(observed: &Observed) -> Vec<Step> {

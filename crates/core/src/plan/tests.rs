@@ -21,7 +21,7 @@ fn idle_service() -> Observed {
         former: Former::default(),
         attached: true,
         service: Service::Usable,
-        private_service: Copy::Current,
+        private_service: Following::Current,
         target: Target::Found { replicas: 1 },
         ready_endpoints: 1,
         slices: Slices::Absent,
@@ -34,6 +34,8 @@ fn idle_service() -> Observed {
         last_active: None,
         asleep_since: None,
         last_knock: None,
+        stepped_back: None,
+        unpublished: None,
         blind: false,
     }
 }
@@ -78,8 +80,13 @@ fn an_idle_target_falls_asleep_in_order() {
     );
     assert_eq!(
         planned(&observed, 103).steps,
-        [Step::PauseAutoscaler, Step::ScaleToZero],
+        [Step::PauseAutoscaler],
         "the autoscaler rests before the target does"
+    );
+    observed.autoscaler = Autoscaler::Paused;
+    assert_eq!(
+        planned(&observed, 104).steps,
+        [Step::ScaleToZero { from: 1 }]
     );
 }
 
@@ -111,6 +118,30 @@ fn a_knock_wakes_what_sleeps() {
         (plan.phase, plan.mode),
         (Some(Phase::Waking), Some(Mode::Proxy))
     );
+}
+
+#[test]
+fn a_knock_while_it_was_scaled_down_wakes_it() {
+    let observed = Observed {
+        last_knock: Some(at(95)),
+        ..sleeping_service()
+    };
+    assert_eq!(
+        planned(&observed, 101).steps,
+        [Step::ScaleUp { replicas: 2 }],
+        "after the last look, before zero was seen"
+    );
+}
+
+#[test]
+fn stepping_back_is_said_for_as_long_as_it_counts() {
+    let observed = Observed {
+        last_active: Some(at(90)),
+        stepped_back: Some(at(90)),
+        ..idle_service()
+    };
+    let plan = planned(&observed, 100);
+    assert_eq!(plan.note, Some(Note::TrafficWhileFallingAsleep));
 }
 
 #[test]
@@ -285,14 +316,30 @@ fn deletion_holds_traffic_until_the_target_is_back() {
     observed.target = Target::Found { replicas: 2 };
     observed.autoscaler = Autoscaler::Running;
     assert_eq!(planned(&observed, 201).steps, [], "its pod is starting");
-    let rest = [
-        Step::RemoveSlices,
-        Step::RemovePrivateService,
-        Step::RemoveFinalizer,
-    ];
-    assert_eq!(planned(&observed, 230).steps, rest, "but not for ever");
+    let gone = [Step::RemoveSlices];
+    assert_eq!(planned(&observed, 230).steps, gone, "but not for ever");
     observed.ready_endpoints = 1;
-    assert_eq!(planned(&observed, 202).steps, rest);
+    let removing = planned(&observed, 202);
+    assert_eq!(removing.steps, gone);
+    assert_eq!(removing.look_again, Some(at(205)));
+
+    observed.slices = Slices::Absent;
+    observed.unpublished = Some(at(202));
+    observed.surplus_ports = true;
+    let still = planned(&observed, 203).steps;
+    assert_eq!(
+        still,
+        [Step::RemovePrivateService],
+        "its ports are used still"
+    );
+    assert_eq!(
+        planned(&observed, 205).steps,
+        [
+            Step::RemovePrivateService,
+            Step::RestPorts,
+            Step::RemoveFinalizer
+        ]
+    );
 }
 
 #[test]
@@ -302,15 +349,12 @@ fn deletion_does_not_wait_for_what_is_gone() {
         target: Target::Missing,
         service: Service::Missing,
         autoscaler: Autoscaler::Missing,
+        slices: Slices::Absent,
         ..sleeping_service()
     };
     assert_eq!(
         planned(&observed, 200).steps,
-        [
-            Step::RemoveSlices,
-            Step::RemovePrivateService,
-            Step::RemoveFinalizer
-        ]
+        [Step::RemovePrivateService, Step::RemoveFinalizer]
     );
 }
 
@@ -320,20 +364,32 @@ fn deletion_tries_for_a_while_to_restore_what_cannot_be_seen() {
         deleting_since: Some(at(200)),
         target: Target::Unknown("Rollout cannot be watched".into()),
         autoscaler: Autoscaler::Unknown,
+        slices: Slices::Absent,
+        ..sleeping_service()
+    };
+    let trying = planned(&observed, 201);
+    let restore = [Step::ResumeAutoscaler, Step::ScaleUp { replicas: 2 }];
+    assert_eq!(trying.steps, restore, "and nothing is removed");
+    assert_eq!(trying.look_again, Some(at(203)));
+    let over = planned(&observed, 230).steps;
+    assert_eq!(
+        over.last(),
+        Some(&Step::RemoveFinalizer),
+        "and then lets go"
+    );
+}
+
+#[test]
+fn deleting_a_dry_run_leaves_what_others_scaled_to_zero_alone() {
+    let observed = Observed {
+        deleting_since: Some(at(200)),
+        dry_run: true,
+        slices: Slices::Absent,
         ..sleeping_service()
     };
     assert_eq!(
-        planned(&observed, 201).steps[..2],
-        [Step::ResumeAutoscaler, Step::ScaleUp { replicas: 2 }]
-    );
-    assert_eq!(
-        planned(&observed, 230).steps,
-        [
-            Step::RemoveSlices,
-            Step::RemovePrivateService,
-            Step::RemoveFinalizer
-        ],
-        "and then lets go"
+        planned(&observed, 200).steps,
+        [Step::RemovePrivateService, Step::RemoveFinalizer]
     );
 }
 
@@ -416,6 +472,11 @@ fn the_younger_of_two_rivals_touches_nothing() {
     assert_eq!((plan.steps, plan.note), (vec![], Some(Note::Conflict)));
 }
 
+fn sleeps(plan: &Plan) -> bool {
+    let to_zero = |step: &Step| matches!(step, Step::ScaleToZero { .. });
+    plan.steps.iter().any(to_zero)
+}
+
 fn anything() -> impl Strategy<Value = Observed> {
     let flags = (
         any::<bool>(),
@@ -470,7 +531,7 @@ proptest! {
     #[test]
     fn nothing_is_scaled_to_zero_unless_somebody_holds_its_traffic(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
-        if plan.steps.contains(&Step::ScaleToZero) {
+        if sleeps(&plan) {
             prop_assert!(matches!(observed.slices, Slices::Current { .. }), "slices were current before");
             prop_assert_eq!(observed.resolvers, Resolvers::Ready);
             prop_assert_eq!(observed.opinion.verdict, crate::verdict::Verdict::Idle);
@@ -490,7 +551,7 @@ proptest! {
     fn a_dry_run_scales_only_for_requests_that_wait_already(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
         if observed.dry_run && observed.deleting_since.is_none() {
-            prop_assert!(!plan.steps.contains(&Step::ScaleToZero));
+            prop_assert!(!sleeps(&plan));
             let up = plan.steps.iter().any(|step| matches!(step, Step::ScaleUp { .. }));
             prop_assert!(!up || observed.last_knock.is_some() && observed.slices != Slices::Absent);
         }
@@ -500,6 +561,6 @@ proptest! {
     fn the_target_never_goes_up_and_down_at_once(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
         let up = plan.steps.iter().any(|step| matches!(step, Step::ScaleUp { .. }));
-        prop_assert!(!(up && plan.steps.contains(&Step::ScaleToZero)));
+        prop_assert!(!(up && sleeps(&plan)));
     }
 }

@@ -41,6 +41,10 @@ pub(super) async fn publish_slices(client: &Client, subject: &Subject<'_>) -> Re
         api.patch(&slice.name, &apply(), &Patch::Apply(&object))
             .await?;
     }
+    // Of a family that the service has no longer.
+    for name in subject.desired.stray() {
+        gone_is_fine(api.delete(name, &DeleteParams::default()).await.map(drop))?;
+    }
     Ok(())
 }
 

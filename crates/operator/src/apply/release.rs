@@ -25,7 +25,7 @@ pub(super) async fn target(client: &Client, subject: &Subject<'_>) -> Result<Don
     };
     let target = scale::Target::new(client, &resource, subject.key, &before.target.name);
     let replicas = subject.object.spec.min_target_replicas;
-    gone_is_quiet(scale::up_if_asleep(&target, replicas).await)
+    gone_is_quiet(scale::from_zero(&target, replicas).await)
 }
 
 pub(super) async fn autoscaler(client: &Client, subject: &Subject<'_>) -> Result<(), Error> {

@@ -15,18 +15,27 @@ pub(crate) struct Scaled {
     pub(crate) to: i32,
 }
 
-/// Raises the target to `replicas`; one that has as many or more is left alone. Any replica of the
-/// operator may do this at any time.
+/// Raises the target to `replicas`; one that has as many or more is left alone, whoever scales it at
+/// the same time. Any replica of the operator may do this at any time.
 pub(super) async fn up(target: &Target<'_>, replicas: i32) -> Result<Done, Error> {
-    let (from, _) = target.current().await?;
-    if from >= replicas {
-        return Ok(Done::Quietly);
+    for _ in 0..ATTEMPTS {
+        let (from, version) = target.current().await?;
+        if from >= replicas {
+            return Ok(Done::Quietly);
+        }
+        match target.set(replicas, version).await {
+            Ok(()) => return Ok(Done::Scaled(Scaled { from, to: replicas })),
+            Err(error) if error.category() == "conflict" => {}
+            Err(error) => return Err(error),
+        }
     }
-    target.set(json!({"spec": {"replicas": replicas}})).await?;
-    Ok(Done::Scaled(Scaled { from, to: replicas }))
+    from_zero(target, replicas).await
 }
 
-/// Raises the target in one call if it is at zero, as it is believed to be, and else in two. The
+/// A controller writes the status of a target that comes up again and again.
+const ATTEMPTS: usize = 5;
+
+/// Raises the target in one call if it is at zero, as it is believed to be, and else not at all. The
 /// scale of a target at zero has an empty spec.
 pub(super) async fn from_zero(target: &Target<'_>, replicas: i32) -> Result<Done, Error> {
     let patch = json!([
@@ -38,27 +47,20 @@ pub(super) async fn from_zero(target: &Target<'_>, replicas: i32) -> Result<Done
             from: 0,
             to: replicas,
         })),
-        Err(error) if error.category() == "invalid" => up(target, replicas).await,
+        // Somebody was quicker.
+        Err(error) if error.category() == "invalid" => Ok(Done::Quietly),
         Err(error) => Err(error),
     }
 }
 
-/// For a target that somebody else may scale by now.
-pub(super) async fn up_if_asleep(target: &Target<'_>, replicas: i32) -> Result<Done, Error> {
-    match target.current().await? {
-        (0, _) => from_zero(target, replicas).await,
-        _ => Ok(Done::Quietly),
-    }
-}
-
-/// Fails with a conflict if anybody wrote to the target since it was read, an autoscaler say.
-pub(super) async fn to_zero(target: &Target<'_>) -> Result<Done, Error> {
+/// Does nothing to a target that has another number of replicas than when this was decided, and
+/// fails with a conflict if anybody wrote to it since it was read, an autoscaler say.
+pub(super) async fn to_zero(target: &Target<'_>, decided: i32) -> Result<Done, Error> {
     let (from, version) = target.current().await?;
-    if from == 0 {
+    if from != decided {
         return Ok(Done::Quietly);
     }
-    let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": 0}});
-    target.set(patch).await?;
+    target.set(0, version).await?;
     Ok(Done::Scaled(Scaled { from, to: 0 }))
 }
 
@@ -90,7 +92,12 @@ impl<'a> Target<'a> {
         Ok((replicas, scale.metadata.resource_version))
     }
 
-    async fn set(&self, patch: Value) -> Result<(), Error> {
+    /// At that version, or at any.
+    async fn set(&self, replicas: i32, version: Option<String>) -> Result<(), Error> {
+        let patch = json!({
+            "metadata": {"resourceVersion": version},
+            "spec": {"replicas": replicas},
+        });
         self.api
             .patch_scale(self.name, &PatchParams::default(), &Patch::Merge(patch))
             .await?;

@@ -1,11 +1,14 @@
 //! Which resolver port stands for which port of which service.
 
 use super::Index;
-use crate::{facts::Declared, settings::Routing};
+use crate::{
+    facts::{Declared, ServiceFacts},
+    settings::Routing,
+};
 use elasti_api::{ElastiService, ElastiServiceStatus, RoutedPort};
 use elasti_runtime::watch::Key;
 use jiff::Timestamp;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// A port of a service, as one ElastiService speaks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,8 +68,12 @@ impl Index {
             .tcp_ports()
             .map(|port| Route::new(key, service, port.port))
             .collect();
+        let in_use = self.published_ports(&key.beside(service));
+        let (kept, surplus) = written
+            .into_iter()
+            .partition(|(route, number)| *route.service == **service && in_use.contains(number));
         let mut routes = Routes {
-            surplus: written,
+            surplus,
             ..Routes::default()
         };
         for route in wanted {
@@ -83,7 +90,17 @@ impl Index {
                 None => routes.full = true,
             }
         }
+        routes.keep(kept);
         routes
+    }
+
+    /// Where our slices send the service's traffic now.
+    fn published_ports(&self, service: &Key) -> BTreeSet<u16> {
+        let slices = self.slices_of(service).filter(|(_, slice)| slice.ours);
+        let ports = slices.flat_map(|(_, slice)| &slice.ports);
+        ports
+            .filter_map(|(_, port)| (*port)?.try_into().ok())
+            .collect()
     }
 
     /// Numbers that are no longer needed rest from now on.
@@ -92,7 +109,51 @@ impl Index {
             if self.ports.of(route) == Some(*port) {
                 self.ports.free(route, now);
             }
+            self.forget_accepted(*port);
         }
+    }
+
+    /// Of an ElastiService that is gone.
+    pub(super) fn free_routes(&mut self, key: &Key, now: Timestamp) {
+        let Some(Declared::Understood(object)) = self.declared.get(key).cloned() else {
+            return;
+        };
+        let service = &object.spec.service;
+        let facts = self.services.get(&key.beside(service));
+        let assigned = facts.into_iter().flat_map(ServiceFacts::tcp_ports);
+        let mut routes: Vec<Route> = assigned
+            .map(|port| Route::new(key, service, port.port))
+            .collect();
+        routes.extend(written(key, &object).into_iter().map(|(route, _)| route));
+        for route in routes {
+            if let Some(port) = self.ports.of(&route) {
+                self.ports.free(&route, now);
+                self.forget_accepted(port);
+            }
+        }
+    }
+
+    fn forget_accepted(&mut self, port: u16) {
+        for ports in self.accepted.values_mut() {
+            ports.remove(&port);
+        }
+    }
+
+    /// A new leader goes by what is written down, not by what it saw come and go.
+    pub(crate) fn recount_routes(&mut self) {
+        self.ports.forget_owners();
+        let objects: Vec<(Key, Arc<ElastiService>)> = self
+            .understood()
+            .map(|(key, object)| (key.clone(), object.clone()))
+            .collect();
+        for (key, object) in objects {
+            self.note_routes(&key, &object);
+        }
+    }
+
+    /// Whether a port of the resolvers stands for anything.
+    pub(crate) fn is_routed(&self, port: u16) -> bool {
+        self.ports.owner(port).is_some()
     }
 
     pub(crate) fn note_resting(&mut self, port: u16, since: Timestamp) {
@@ -115,6 +176,23 @@ fn written(key: &Key, object: &ElastiService) -> Vec<(Route, u16)> {
         Some((Route::new(key, service, port.port), number))
     };
     ports.iter().filter_map(route).collect()
+}
+
+// === impl Routes ===
+
+impl Routes {
+    /// Resolvers must listen for as long as a slice points there, though the service has another
+    /// port by now.
+    fn keep(&mut self, kept: Vec<(Route, u16)>) {
+        for (route, number) in kept {
+            if !self.ports.iter().any(|routed| routed.port == route.port) {
+                self.ports.push(RoutedPort {
+                    port: route.port,
+                    resolver_port: number.into(),
+                });
+            }
+        }
+    }
 }
 
 // === impl Route ===

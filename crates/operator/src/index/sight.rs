@@ -1,17 +1,23 @@
-//! How well the operator sees: the watches of the kinds that every decision needs.
+//! How well the operator sees: the watches of the kinds that every decision needs, each in every
+//! namespace that it covers. Trouble in one namespace is no trouble elsewhere.
 
 use super::{Index, Touched};
-use elasti_runtime::watch::Health;
+use elasti_runtime::watch::{Health, Key, Scope};
 use jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::HashMap, sync::Arc};
 
 /// The kinds without which nothing is decided.
 const NEEDED: [&str; 3] = ["ElastiService", "Service", "EndpointSlice"];
+const SLICES: &str = NEEDED[2];
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sight {
-    listed: BTreeSet<&'static str>,
-    troubles: BTreeMap<&'static str, Trouble>,
+pub(crate) struct Sight(HashMap<(&'static str, Scope), Seen>);
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// Once: what is not known since then does not exist.
+    listed: bool,
+    trouble: Option<Trouble>,
 }
 
 /// A watch that fails.
@@ -25,42 +31,53 @@ impl Index {
     pub(crate) fn change_sight(
         &mut self,
         kind: &'static str,
-        health: Health,
+        scope: &Scope,
+        health: &Health,
         now: Timestamp,
     ) -> Touched {
-        match health {
-            Health::Starting => return Touched::new(),
-            Health::Synced => {
-                self.sight.listed.insert(kind);
-                self.sight.troubles.remove(kind);
-            }
-            Health::Absent(error) | Health::Failing(error) => {
-                let known = self.sight.troubles.get(kind);
-                let trouble = Trouble {
-                    since: known.map_or(now, |trouble| trouble.since),
-                    message: format!("{kind} cannot be watched: {error}"),
-                };
-                self.sight.troubles.insert(kind, trouble);
-            }
-        }
-        self.everyone()
+        let seen = self.sight.0.entry((kind, scope.clone())).or_default();
+        seen.listed |= *health == Health::Synced;
+        seen.trouble = health.trouble().map(|error| Trouble {
+            since: seen.trouble.as_ref().map_or(now, |known| known.since),
+            message: format!("{kind} cannot be watched: {error}"),
+        });
+        let is_resolvers = scope.covers(&self.resolver_service);
+        let keys = self.declared.keys();
+        keys.filter(|key| is_resolvers || scope.covers(key))
+            .cloned()
+            .collect()
     }
 
-    pub(crate) fn sight(&self) -> &Sight {
-        &self.sight
+    /// Whether everything that concerns an ElastiService was listed once.
+    pub(crate) fn sees(&self, key: &Key) -> bool {
+        self.needed(key).all(|(kind, namespace)| {
+            self.sight
+                .of(kind, &namespace)
+                .is_some_and(|seen| seen.listed)
+        })
+    }
+
+    /// The oldest trouble with a watch that concerns an ElastiService.
+    pub(crate) fn trouble(&self, key: &Key) -> Option<&Trouble> {
+        self.needed(key)
+            .filter_map(|(kind, namespace)| self.sight.of(kind, &namespace)?.trouble.as_ref())
+            .min_by_key(|trouble| trouble.since)
+    }
+
+    fn needed(&self, key: &Key) -> impl Iterator<Item = (&'static str, Arc<str>)> + use<> {
+        let own = NEEDED.map(|kind| (kind, key.namespace.clone()));
+        let resolvers = [(SLICES, self.resolver_service.namespace.clone())];
+        own.into_iter().chain(resolvers)
     }
 }
 
 // === impl Sight ===
 
 impl Sight {
-    /// Whether everything was listed once: what is not known then does not exist.
-    pub(crate) fn is_complete(&self) -> bool {
-        NEEDED.iter().all(|kind| self.listed.contains(kind))
-    }
-
-    pub(crate) fn trouble(&self) -> Option<&Trouble> {
-        self.troubles.values().min_by_key(|trouble| trouble.since)
+    fn of(&self, kind: &'static str, namespace: &Arc<str>) -> Option<&Seen> {
+        let own = Scope::Namespace(namespace.clone());
+        let found = self.0.get(&(kind, Scope::All));
+        found.or_else(|| self.0.get(&(kind, own)))
     }
 }
 

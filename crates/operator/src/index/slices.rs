@@ -63,8 +63,13 @@ impl Index {
         now: Timestamp,
     ) -> Touched {
         let mut before = self.services_of_slices(&change);
-        if let Change::Applied(key, facts) = &mut change {
-            self.date(key, facts, now);
+        match &mut change {
+            Change::Applied(key, facts) => self.date(key, facts, Some(now)),
+            Change::Listed(_, all) => {
+                all.iter_mut()
+                    .for_each(|(key, facts)| self.date(key, facts, None));
+            }
+            Change::Deleted(_) => {}
         }
         let mut services = BTreeSet::new();
         for key in changed(&mut self.slices, change) {
@@ -90,16 +95,18 @@ impl Index {
         users.flatten().cloned().collect()
     }
 
-    /// The API server tells when a slice was made, not when it last changed.
-    fn date(&self, key: &Key, facts: &mut SliceFacts, now: Timestamp) {
-        let Some(known) = self.slices.get(key).filter(|_| facts.ours) else {
+    /// By our own clock, from when on a slice says what it says; of one that was there before us,
+    /// since it was made.
+    fn date(&self, key: &Key, facts: &mut SliceFacts, now: Option<Timestamp>) {
+        if !facts.ours {
             return;
-        };
-        let says_the_same = known.ready == facts.ready && known.ports == facts.ports;
-        facts.since = if says_the_same {
-            known.since
-        } else {
-            Some(now)
+        }
+        let known = self.slices.get(key);
+        let says_the_same =
+            |known: &&SliceFacts| known.ready == facts.ready && known.ports == facts.ports;
+        facts.since = match known.filter(says_the_same) {
+            Some(known) => known.since,
+            None => now.or(facts.since),
         };
     }
 

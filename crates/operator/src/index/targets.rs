@@ -3,44 +3,72 @@
 
 use super::{Index, Kind, KindOfTargets, Touched, changed};
 use crate::facts::{Declared, TargetFacts};
+use elasti_api::ElastiService;
 use elasti_core::plan::Target;
-use elasti_runtime::watch::{Change, Health, Key};
-use jiff::Timestamp;
+use elasti_runtime::watch::{Change, Health, Key, Scope};
+use jiff::{SignedDuration, Timestamp};
 use kube::api::ApiResource;
 use std::collections::{BTreeSet, HashMap};
 
+/// How long a target that we scaled to zero is taken for asleep though the watch does not say so.
+const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
+
 impl Index {
     pub(crate) fn kinds_in_use(&self) -> BTreeSet<Kind> {
-        self.by_target
-            .keys()
-            .map(|(kind, _)| kind.clone())
-            .collect()
+        self.kind_users.keys().cloned().collect()
     }
 
-    pub(crate) fn target(&self, kind: &Kind, key: &Key) -> Target {
+    /// What an ElastiService scales.
+    pub(crate) fn target_of(&self, key: &Key, object: &ElastiService, now: Timestamp) -> Target {
+        let target = &object.spec.scale_target_ref;
+        let found = self.target(&Kind::from(target), &key.beside(&target.name));
+        let zeroed = self.memories.get(key).and_then(|memory| memory.zeroed);
+        let just_now = zeroed.is_some_and(|zeroed| now.duration_since(zeroed) < UNSEEN);
+        match found {
+            Target::Found { .. } if just_now => Target::Found { replicas: 0 },
+            found => found,
+        }
+    }
+
+    pub(super) fn target(&self, kind: &Kind, key: &Key) -> Target {
         let Some(targets) = self.targets.get(kind) else {
             return Target::Unknown(format!(
                 "{} {} is not watched yet",
                 kind.api_version, kind.kind
             ));
         };
-        match (targets.found.get(key), &targets.health) {
+        let health = targets.health(key);
+        match (targets.found.get(key), health.and_then(Health::trouble)) {
             (Some(facts), _) => Target::Found {
                 replicas: facts.replicas,
             },
-            (None, Health::Synced) => Target::Missing,
-            (None, Health::Starting) => Target::Unknown(format!("{} is being listed", kind.kind)),
-            (None, Health::Absent(error) | Health::Failing(error)) => {
+            (None, Some(error)) => {
                 Target::Unknown(format!("{} cannot be watched: {error}", kind.kind))
             }
+            (None, None) if health == Some(&Health::Synced) => Target::Missing,
+            (None, None) => Target::Unknown(format!("{} is being listed", kind.kind)),
         }
+    }
+
+    /// Whether what is known of a target is what there is.
+    pub(crate) fn sees_target(&self, kind: &Kind, key: &Key) -> bool {
+        let targets = self.targets.get(kind);
+        targets.and_then(|targets| targets.health(key)) == Some(&Health::Synced)
     }
 
     /// Whether the target itself says that none of its pods is ready.
     pub(crate) fn is_unready(&self, kind: &Kind, key: &Key) -> bool {
-        let targets = self.targets.get(kind);
-        let facts = targets.and_then(|targets| targets.found.get(key));
+        let facts = self.target_facts(kind, key);
         facts.is_some_and(|facts| facts.ready == Some(0))
+    }
+
+    pub(crate) fn target_uid(&self, kind: &Kind, key: &Key) -> Option<String> {
+        let facts = self.target_facts(kind, key)?;
+        facts.uid.as_deref().map(Into::into)
+    }
+
+    fn target_facts(&self, kind: &Kind, key: &Key) -> Option<&TargetFacts> {
+        self.targets.get(kind)?.found.get(key)
     }
 
     pub(crate) fn discover_kind(&mut self, kind: &Kind, resource: ApiResource) {
@@ -61,10 +89,20 @@ impl Index {
         self.targets.remove(kind);
     }
 
-    pub(crate) fn change_kind_health(&mut self, kind: &Kind, health: Health) -> Touched {
-        self.kind(kind).health = health;
-        let users = self.by_target.iter().filter(|((used, _), _)| used == kind);
-        users.flat_map(|(_, users)| users.clone()).collect()
+    pub(crate) fn change_kind_health(
+        &mut self,
+        kind: &Kind,
+        scope: &Scope,
+        health: &Health,
+    ) -> Touched {
+        self.kind(kind)
+            .healths
+            .insert(scope.clone(), health.clone());
+        let users = self.by_target.iter();
+        users
+            .filter(|((used, key), _)| used == kind && scope.covers(key))
+            .flat_map(|(_, users)| users.clone())
+            .collect()
     }
 
     pub(crate) fn change_targets(
@@ -81,23 +119,28 @@ impl Index {
         touched
     }
 
-    /// From when on a knock is a reason to wake.
-    fn note_sleep(&mut self, user: &Key, kind: &Kind, now: Timestamp) {
+    /// When a target began to sleep, and that it was woken, whoever did it.
+    pub(super) fn note_sleep(&mut self, user: &Key, kind: &Kind, now: Timestamp) {
         let Some(Declared::Understood(object)) = self.declared.get(user) else {
             return;
         };
         let target = user.beside(&object.spec.scale_target_ref.name);
-        let asleep = self.target(kind, &target) == (Target::Found { replicas: 0 });
-        self.remember(user, |memory| match (asleep, memory.asleep_since) {
-            (true, None) => {
-                memory.asleep_since = Some(now);
-                memory.first_knock = None;
+        let Target::Found { replicas } = self.target(kind, &target) else {
+            return;
+        };
+        self.remember(user, |memory| match (replicas, memory.asleep_since) {
+            (0, known) => {
+                memory.zeroed = None;
+                if known.is_none() {
+                    memory.asleep_since = Some(now);
+                    memory.first_knock = None;
+                }
             }
-            (false, Some(_)) => {
+            (_, Some(_)) => {
                 memory.asleep_since = None;
                 memory.last_active = memory.last_active.max(Some(now));
             }
-            _ => {}
+            (_, None) => {}
         });
     }
 
@@ -106,7 +149,7 @@ impl Index {
             .entry(kind.clone())
             .or_insert_with(|| KindOfTargets {
                 resource: None,
-                health: Health::Starting,
+                healths: HashMap::new(),
                 found: HashMap::new(),
             })
     }
@@ -117,5 +160,15 @@ impl Index {
             .flatten()
             .cloned()
             .collect()
+    }
+}
+
+// === impl KindOfTargets ===
+
+impl KindOfTargets {
+    fn health(&self, key: &Key) -> Option<&Health> {
+        let own = Scope::Namespace(key.namespace.clone());
+        let found = self.healths.get(&Scope::All);
+        found.or_else(|| self.healths.get(&own))
     }
 }

@@ -30,6 +30,7 @@ fn slice(service: &str, ready: &[&str]) -> SliceFacts {
     SliceFacts {
         service: service.into(),
         ours: false,
+        owner: None,
         family: "IPv4".into(),
         ready: ready.iter().map(ToString::to_string).collect(),
         ports: Vec::new(),
@@ -150,19 +151,20 @@ fn a_target_is_missing_only_once_its_kind_is_listed() {
         listed(vec![(
             key("web"),
             TargetFacts {
+                uid: None,
                 replicas: 3,
                 ready: None,
             },
         )]),
         now(),
     );
-    index.change_kind_health(&kind, Health::Synced);
+    index.change_kind_health(&kind, &Scope::All, &Health::Synced);
     assert_eq!(
         index.target(&kind, &key("web")),
         Target::Found { replicas: 3 }
     );
     assert_eq!(index.target(&kind, &key("other")), Target::Missing);
-    index.change_kind_health(&kind, Health::Failing("forbidden".into()));
+    index.change_kind_health(&kind, &Scope::All, &Health::Failing("forbidden".into()));
     assert!(
         matches!(index.target(&kind, &key("other")), Target::Unknown(why) if why.contains("forbidden"))
     );
