@@ -1,0 +1,217 @@
+//! The way of one connection: what does it speak, where does it wait, where does it go.
+
+pub mod answer;
+mod headers;
+mod http;
+pub mod peek;
+mod tcp;
+pub mod upstream;
+
+use self::{
+    peek::{Spoken, left, peek, reminded},
+    upstream::Upstreams,
+};
+use crate::{
+    room::{Busy, Turned, Visit},
+    route::{Naming, Speaks, Table, Way},
+};
+use hyper::{
+    server::conn::{http1, http2},
+    service::service_fn,
+    upgrade::OnUpgrade,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use tokio::{io::copy_bidirectional, net::TcpStream, sync::watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// What every connection shares.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    pub settings: Arc<Settings>,
+    pub upstreams: Upstreams,
+    table: watch::Receiver<Arc<Table>>,
+    tasks: TaskTracker,
+    /// Connections end when what they do is done.
+    drain: CancellationToken,
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub naming: Naming,
+    /// Whether answers to requests that waited say so.
+    pub mark_held: bool,
+    /// For the first bytes of a client, before the server is expected to speak first.
+    pub first_word: Duration,
+    /// For the head of a request.
+    pub head: Duration,
+}
+
+/// The first request of a connection, which waited before it was read.
+struct Arrival {
+    visit: Visit,
+    turned: Option<Turned>,
+}
+
+const MAX_HEADERS: usize = 128;
+const MAX_HEAD: usize = 64 * 1024;
+const MAX_STREAMS: u32 = 1_024;
+const BUFFER: usize = 64 * 1024;
+
+// === impl Proxy ===
+
+impl Proxy {
+    pub fn new(
+        settings: Settings,
+        table: watch::Receiver<Arc<Table>>,
+        tasks: TaskTracker,
+        drain: CancellationToken,
+    ) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            upstreams: Upstreams::new(tasks.clone()),
+            table,
+            tasks,
+            drain,
+        }
+    }
+
+    pub fn table(&self) -> Arc<Table> {
+        self.table.borrow().clone()
+    }
+
+    /// A connection on a port that stands for one port of one service.
+    pub async fn routed(&self, way: Arc<Way>, stream: TcpStream, client: SocketAddr) {
+        let spoken = match way.speaks {
+            Speaks::Opaque => Some(Spoken::Opaque),
+            _ => match peek(&stream, self.settings.first_word).await {
+                Ok(spoken) => spoken,
+                Err(_) => return,
+            },
+        };
+        match spoken {
+            None => {}
+            Some(Spoken::Opaque) => self.opaque(&way, stream).await,
+            Some(Spoken::Http2) => self.http2(Some(way), stream, client).await,
+            Some(Spoken::Http1) => {
+                if let Some(first) = self.hold(&way, &stream).await
+                    && let Ok(stream) = reminded(stream)
+                {
+                    self.http1(Some(way), first, stream, client).await;
+                }
+            }
+        }
+    }
+
+    /// A connection on the proxy port: each request says whose it is.
+    pub async fn named(&self, stream: TcpStream, client: SocketAddr) {
+        match peek(&stream, self.settings.head).await {
+            Ok(Some(Spoken::Http1)) => self.http1(None, None, stream, client).await,
+            Ok(Some(Spoken::Http2)) => self.http2(None, stream, client).await,
+            Ok(Some(Spoken::Opaque) | None) | Err(_) => {}
+        }
+    }
+
+    /// Waits before any parser or buffer exists. `None` if the client left meanwhile; a refusal is
+    /// for the parser to write.
+    async fn hold(&self, way: &Way, stream: &TcpStream) -> Option<Option<Arrival>> {
+        if !way.rules.is_empty() {
+            return Some(None);
+        }
+        let mut visit = way.room.visit();
+        let turned = tokio::select! {
+            found = visit.endpoint(&way.port) => found.err(),
+            () = left(stream, false) => return None,
+        };
+        Some(Some(Arrival { visit, turned }))
+    }
+
+    async fn http1(
+        &self,
+        way: Option<Arc<Way>>,
+        first: Option<Arrival>,
+        stream: TcpStream,
+        client: SocketAddr,
+    ) {
+        let _ = stream.set_nodelay(true);
+        let first = Mutex::new(first);
+        let service = service_fn(|request| {
+            let arrival = first.lock().take();
+            http::answer(self, way.as_ref(), arrival, client.ip(), request)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.settings.head)
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(MAX_HEAD)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            () = self.drain.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        log(ended);
+    }
+
+    async fn http2(&self, way: Option<Arc<Way>>, stream: TcpStream, client: SocketAddr) {
+        let _ = stream.set_nodelay(true);
+        let room = way.as_ref().map(|way| way.room.clone());
+        let proxy = self.clone();
+        let service = service_fn(move |request| {
+            let (proxy, way) = (proxy.clone(), way.clone());
+            async move { http::answer(&proxy, way.as_ref(), None, client.ip(), request).await }
+        });
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEAD as u32)
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(1 << 24)
+            .keep_alive_interval(Duration::from_secs(30))
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let to_the_pods = async {
+            match room {
+                Some(room) => room.serving().await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            () = self.drain.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+            () = to_the_pods => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        log(ended);
+    }
+
+    /// Joins the two sides of a WebSocket.
+    fn connect_upgrades(&self, client: Option<OnUpgrade>, target: OnUpgrade, busy: Busy) {
+        let Some(client) = client else {
+            return;
+        };
+        self.tasks.spawn(async move {
+            let _busy = busy;
+            if let Ok((client, target)) = tokio::try_join!(client, target) {
+                let (mut client, mut target) = (TokioIo::new(client), TokioIo::new(target));
+                let _ = copy_bidirectional(&mut client, &mut target).await;
+            }
+        });
+    }
+}
+
+fn log(ended: hyper::Result<()>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "Connection of a client ended");
+    }
+}

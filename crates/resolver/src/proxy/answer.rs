@@ -1,0 +1,212 @@
+//! Answers of our own: refusals, and those given in a sleeping target's name.
+
+use crate::room::Busy;
+use elasti_api::probe::ProbeAnswer;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use serde_json::json;
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+/// Why a request gets no answer of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Too many wait already.
+    Full,
+    /// Nothing became ready in time.
+    Late,
+    /// The target broke the connection, and the request cannot be sent twice.
+    Broken,
+    /// No ElastiService speaks for what was asked.
+    Unknown,
+    /// What was asked cannot be forwarded.
+    Unsupported,
+}
+
+/// The body of any answer.
+pub enum Answer {
+    /// The target's, which has one thing to do until its end.
+    Target {
+        body: Incoming,
+        busy: Option<Busy>,
+    },
+    Own(Full<Bytes>),
+}
+
+/// What a refusal tells of.
+pub struct Refused<'a> {
+    pub refusal: Refusal,
+    pub service: Option<String>,
+    pub waited: Duration,
+    /// Of the request.
+    pub headers: &'a HeaderMap,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// The one place where errors become status codes.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::Full => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Late => StatusCode::GATEWAY_TIMEOUT,
+            Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::Unknown => StatusCode::NOT_FOUND,
+            Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        }
+    }
+
+    /// The one place where errors become metric labels.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Late => "late",
+            Self::Broken => "broken",
+            Self::Unknown => "unknown_service",
+            Self::Unsupported => "unsupported",
+        }
+    }
+
+    /// UNAVAILABLE, DEADLINE_EXCEEDED, UNIMPLEMENTED.
+    fn grpc_status(self) -> &'static str {
+        match self {
+            Self::Full | Self::Broken => "14",
+            Self::Late => "4",
+            Self::Unknown | Self::Unsupported => "12",
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Full => "too many requests wait for it already",
+            Self::Late => "it did not become ready in time",
+            Self::Broken => "it closed the connection without an answer",
+            Self::Unknown => "no ElastiService speaks for the service that the request names",
+            Self::Unsupported => "this kind of request is not forwarded",
+        }
+    }
+}
+
+// === impl Refused ===
+
+impl Refused<'_> {
+    pub fn into_response(self) -> Response<Answer> {
+        let service = self.service.as_deref().unwrap_or("the service");
+        let waited = self.waited.as_secs_f64();
+        let text = format!(
+            "{service}: {} (waited {waited:.1} s)",
+            self.refusal.reason()
+        );
+        let mut response = if self.is_grpc() {
+            trailers_only(self.refusal, &text)
+        } else {
+            self.plain(&text)
+        };
+        if self.refusal == Refusal::Full {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    fn is_grpc(&self) -> bool {
+        let kind = self.headers.get(header::CONTENT_TYPE);
+        kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+    }
+
+    fn plain(&self, text: &str) -> Response<Answer> {
+        let accept = self.headers.get(header::ACCEPT);
+        let wants_json = accept
+            .and_then(|accept| accept.to_str().ok())
+            .is_some_and(|accept| accept.contains("json"));
+        let (kind, body) = if wants_json {
+            let object = json!({
+                "service": self.service,
+                "reason": self.refusal.reason(),
+                "waitedSeconds": self.waited.as_secs_f64(),
+            });
+            ("application/json", object.to_string())
+        } else {
+            ("text/plain; charset=utf-8", format!("{text}\n"))
+        };
+        own(self.refusal.status(), kind, body)
+    }
+}
+
+fn trailers_only(refusal: Refusal, text: &str) -> Response<Answer> {
+    let mut response = own(StatusCode::OK, "application/grpc", String::new());
+    let headers = response.headers_mut();
+    headers.insert(
+        "grpc-status",
+        HeaderValue::from_static(refusal.grpc_status()),
+    );
+    if let Ok(message) = HeaderValue::from_str(text) {
+        headers.insert("grpc-message", message);
+    }
+    response
+}
+
+/// In the target's name, while it sleeps.
+pub fn probe(answer: &ProbeAnswer, method: &Method) -> Response<Answer> {
+    let body = answer.body.clone().unwrap_or_default();
+    let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&body).is_ok();
+    let kind = if is_json {
+        "application/json"
+    } else {
+        "text/plain; charset=utf-8"
+    };
+    let status = StatusCode::from_u16(answer.status.get()).unwrap_or(StatusCode::OK);
+    let body = if *method == Method::HEAD {
+        String::new()
+    } else {
+        body
+    };
+    own(status, kind, body)
+}
+
+fn own(status: StatusCode, kind: &'static str, body: String) -> Response<Answer> {
+    let mut response = Response::new(Answer::Own(Full::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+// === impl Answer ===
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut *self {
+            Self::Target { body, .. } => Pin::new(body).poll_frame(cx),
+            Self::Own(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Target { body, .. } => body.is_end_stream(),
+            Self::Own(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Target { body, .. } => body.size_hint(),
+            Self::Own(body) => body.size_hint(),
+        }
+    }
+}

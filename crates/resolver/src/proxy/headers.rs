@@ -1,0 +1,201 @@
+//! What a proxy has to change in the head of a message, and no more.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use std::{
+    hash::{BuildHasher, RandomState},
+    net::IpAddr,
+    time::Duration,
+};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+const HELD: HeaderName = HeaderName::from_static("x-elasti-held");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Hop-by-hop headers end here, those that `Connection` names among them. `true` if the message
+/// asks for, or grants, a WebSocket: then these two stay.
+pub fn end_hop(headers: &mut HeaderMap) -> bool {
+    let websocket = is_websocket(headers);
+    let upgrade = headers.get(header::UPGRADE).cloned();
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    let wants_trailers = headers
+        .get(header::TE)
+        .is_some_and(|value| contains(value, "trailers"));
+    for name in [
+        header::CONNECTION,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+    if wants_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if websocket {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.extend(upgrade.map(|upgrade| (header::UPGRADE, upgrade)));
+    }
+    websocket
+}
+
+/// No other upgrade is passed on: an offer of h2c is a way past whoever checks requests.
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let asks = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .any(|value| contains(value, "upgrade"));
+    let upgrade = headers.get(header::UPGRADE);
+    asks && upgrade.is_some_and(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+fn contains(value: &HeaderValue, token: &str) -> bool {
+    let text = value.to_str().unwrap_or_default();
+    text.split(',')
+        .any(|part| part.trim().eq_ignore_ascii_case(token))
+}
+
+/// Who asked, for whom, and by what; and a trace, if there is none.
+pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: IpAddr) {
+    if !headers.contains_key(header::HOST)
+        && let Some(authority) = uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        headers.insert(header::HOST, host);
+    }
+    let client = client.to_canonical().to_string();
+    let chain = match headers
+        .get(&FORWARDED_FOR)
+        .and_then(|known| known.to_str().ok())
+    {
+        Some(known) => format!("{known}, {client}"),
+        None => client,
+    };
+    if let Ok(chain) = HeaderValue::from_str(&chain) {
+        headers.insert(FORWARDED_FOR, chain);
+    }
+    if let Some(host) = headers.get(header::HOST).cloned() {
+        headers.entry(FORWARDED_HOST).or_insert(host);
+    }
+    headers
+        .entry(FORWARDED_PROTO)
+        .or_insert(HeaderValue::from_static("http"));
+    if !headers.contains_key(&TRACEPARENT)
+        && let Ok(trace) = HeaderValue::from_str(&new_trace())
+    {
+        headers.insert(TRACEPARENT, trace);
+    }
+}
+
+/// Version, trace, span, and that nobody has decided to record it. A map's seed is random enough
+/// for names that must only differ.
+fn new_trace() -> String {
+    let random = || RandomState::new().hash_one(());
+    format!(
+        "00-{:016x}{:016x}-{:016x}-00",
+        random() | 1,
+        random(),
+        random() | 1
+    )
+}
+
+/// Marks the answer to a request that had to wait.
+pub fn held(headers: &mut HeaderMap, waited: Duration) {
+    let milliseconds = waited.as_secs_f64() * 1e3;
+    let timing = format!("elasti;dur={milliseconds:.1};desc=\"held\"");
+    if let Ok(timing) = HeaderValue::from_str(&timing) {
+        headers.append(SERVER_TIMING, timing);
+    }
+    if let Ok(held) = HeaderValue::from_str(&format!("{milliseconds:.0}ms")) {
+        headers.insert(HELD, held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn hop_by_hop_headers_end_here() {
+        let mut all = headers(&[
+            ("connection", "close, X-Secret"),
+            ("x-secret", "1"),
+            ("keep-alive", "timeout=5"),
+            ("transfer-encoding", "chunked"),
+            ("te", "gzip, trailers"),
+            ("accept", "*/*"),
+        ]);
+        assert!(!end_hop(&mut all));
+        assert_eq!(all, headers(&[("accept", "*/*"), ("te", "trailers")]));
+    }
+
+    #[test]
+    fn a_websocket_is_asked_for_and_h2c_is_not() {
+        let mut websocket = headers(&[
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+        ]);
+        assert!(end_hop(&mut websocket));
+        assert_eq!(websocket["upgrade"], "websocket");
+        assert_eq!(websocket["connection"], "Upgrade");
+        let mut h2c = headers(&[
+            ("connection", "Upgrade, HTTP2-Settings"),
+            ("upgrade", "h2c"),
+            ("http2-settings", "AAMAAABkAAQCAAAAAAIAAAAA"),
+        ]);
+        assert!(!end_hop(&mut h2c));
+        assert!(h2c.is_empty(), "{h2c:?}");
+    }
+
+    #[test]
+    fn forwarding_is_told_and_nothing_is_taken_away() {
+        let mut all = headers(&[
+            ("host", "web.shop"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-forwarded-proto", "https"),
+        ]);
+        forwarded(
+            &mut all,
+            &Uri::from_static("/"),
+            "::ffff:10.0.0.2".parse().unwrap(),
+        );
+        assert_eq!(all["x-forwarded-for"], "10.0.0.1, 10.0.0.2");
+        assert_eq!(all["x-forwarded-host"], "web.shop");
+        assert_eq!(all["x-forwarded-proto"], "https");
+        assert_eq!(all["traceparent"].len(), 55);
+        let trace = all["traceparent"].clone();
+        forwarded(
+            &mut all,
+            &Uri::from_static("/"),
+            "10.0.0.3".parse().unwrap(),
+        );
+        assert_eq!(all["traceparent"], trace);
+    }
+}

@@ -1,0 +1,235 @@
+//! Requests: held until the target can take them, then forwarded as they are.
+
+use super::{
+    Arrival, Proxy,
+    answer::{self, Answer, Refusal, Refused},
+    headers,
+    upstream::{Connection, Sent},
+};
+use crate::{
+    room::{Turned, Visit},
+    route::{Speaks, Way},
+};
+use elasti_core::probe;
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
+};
+use http_body_util::{Either, Empty};
+use hyper::body::{Body, Incoming};
+use hyper::upgrade::OnUpgrade;
+use std::{convert::Infallible, net::IpAddr, sync::Arc};
+
+/// Answers one request. Whoever drops this frees the seat.
+pub(super) async fn answer(
+    proxy: &Proxy,
+    way: Option<&Arc<Way>>,
+    arrival: Option<Arrival>,
+    client: IpAddr,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Infallible> {
+    let named;
+    let way = match way {
+        Some(way) => way,
+        None => {
+            let table = proxy.table();
+            match table.named(&proxy.settings.naming, request.uri(), request.headers()) {
+                Some(way) => {
+                    named = way;
+                    &named
+                }
+                None => return Ok(proxy.refuse(None, Refusal::Unknown, None, request.headers())),
+            }
+        }
+    };
+    if let Some(answer) = probed(way, &request) {
+        return Ok(answer);
+    }
+    let (mut visit, turned) = match arrival {
+        Some(arrival) => (arrival.visit, arrival.turned),
+        None => (way.room.visit(), None),
+    };
+    if let Some(turned) = turned {
+        let refusal = turned.into();
+        return Ok(proxy.refuse(Some(way), refusal, Some(&visit), request.headers()));
+    }
+    let version = request.version();
+    let (mut parts, body) = request.into_parts();
+    if parts.method == Method::CONNECT {
+        let refusal = Refusal::Unsupported;
+        return Ok(proxy.refuse(Some(way), refusal, Some(&visit), &parts.headers));
+    }
+    let upgrade = prepare(&mut parts, client);
+    let asked = parts.headers.clone();
+    match forward(proxy, way, &mut visit, parts, body).await {
+        Ok((mut response, busy)) => {
+            let websocket = headers::end_hop(response.headers_mut());
+            if websocket && response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                proxy.connect_upgrades(upgrade, hyper::upgrade::on(&mut response), busy);
+                return Ok(response.map(|body| Answer::Target { body, busy: None }));
+            }
+            finish(proxy, way, &visit, version, &mut response);
+            Ok(response.map(|body| Answer::Target {
+                body,
+                busy: Some(busy),
+            }))
+        }
+        Err(refusal) => Ok(proxy.refuse(Some(way), refusal, Some(&visit), &asked)),
+    }
+}
+
+/// In the target's name, while it sleeps, without waking it.
+fn probed(way: &Way, request: &Request<Incoming>) -> Option<Response<Answer>> {
+    if way.rules.is_empty() || way.room.is_awake() {
+        return None;
+    }
+    let headers = request.headers();
+    let any_header = |name: &str, test: &probe::ValueTest<'_>| {
+        headers
+            .get_all(name)
+            .iter()
+            .any(|value| test(value.as_bytes()))
+    };
+    let asked = probe::Request {
+        method: request.method().as_str(),
+        path: request.uri().path(),
+        query: request.uri().query(),
+        any_header: &any_header,
+    };
+    let answer = way.rules.answer(&asked)?;
+    Some(answer::probe(answer, request.method()))
+}
+
+/// Makes the head one of our own. An upgrade is for later.
+fn prepare(parts: &mut Parts, client: IpAddr) -> Option<OnUpgrade> {
+    let websocket = headers::end_hop(&mut parts.headers);
+    headers::forwarded(&mut parts.headers, &parts.uri, client);
+    // The body is asked for when the target is there to take it; hyper says 100 then.
+    parts.headers.remove(header::EXPECT);
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
+    upgrade.filter(|_| websocket)
+}
+
+async fn forward(
+    proxy: &Proxy,
+    way: &Way,
+    visit: &mut Visit,
+    parts: Parts,
+    body: Incoming,
+) -> Result<(Response<Incoming>, crate::room::Busy), Refusal> {
+    let http2 = match way.speaks {
+        Speaks::Http1 => false,
+        Speaks::Http2 => true,
+        Speaks::Anything | Speaks::Opaque => parts.version == Version::HTTP_2,
+    };
+    let replayable = parts.method.is_idempotent() && body.is_end_stream();
+    let copy = replayable.then(|| parts.clone());
+    let mut request = addressed(Request::from_parts(parts, Either::Left(body)), http2);
+    loop {
+        let busy = visit.endpoint(&way.port).await?;
+        let connected = if http2 {
+            proxy.upstreams.http2(&busy, visit.deadline()).await
+        } else {
+            // What cannot be sent twice goes where no old connection can break.
+            let upstreams = &proxy.upstreams;
+            upstreams.http1(&busy, replayable, visit.deadline()).await
+        };
+        let Ok(mut connection) = connected else {
+            continue;
+        };
+        let mut failed = match connection.send(request).await {
+            Ok(response) => {
+                if keeps(&connection, &response) {
+                    proxy.upstreams.keep(busy.address(), connection);
+                }
+                return Ok((response, busy));
+            }
+            Err(failed) => failed,
+        };
+        request = match (failed.take_message(), &copy) {
+            (Some(unsent), _) => unsent,
+            (None, Some(parts)) => {
+                let again = Request::from_parts(parts.clone(), Either::Right(Empty::new()));
+                busy.shun();
+                addressed(again, http2)
+            }
+            (None, None) => {
+                tracing::debug!(error = %failed.error(), "A target broke the connection");
+                return Err(Refusal::Broken);
+            }
+        };
+    }
+}
+
+fn keeps(connection: &Connection, response: &Response<Incoming>) -> bool {
+    matches!(connection, Connection::Http1(_))
+        && response.status() != StatusCode::SWITCHING_PROTOCOLS
+}
+
+/// The form in which the target's protocol gives the address.
+fn addressed(mut request: Request<Sent>, http2: bool) -> Request<Sent> {
+    let path = request.uri().path_and_query().cloned();
+    let mut uri = http::uri::Parts::default();
+    if http2 {
+        let host = request.headers_mut().remove(header::HOST);
+        let known = request.uri().authority().cloned();
+        let named = host.and_then(|host| host.as_bytes().try_into().ok());
+        uri.scheme = Some(http::uri::Scheme::HTTP);
+        uri.authority = known
+            .or(named)
+            .or_else(|| Some(http::uri::Authority::from_static("target")));
+        *request.version_mut() = Version::HTTP_2;
+    } else {
+        *request.version_mut() = Version::HTTP_11;
+    }
+    uri.path_and_query = path.or_else(|| Some(http::uri::PathAndQuery::from_static("/")));
+    if let Ok(uri) = Uri::from_parts(uri) {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+fn finish(
+    proxy: &Proxy,
+    way: &Way,
+    visit: &Visit,
+    version: Version,
+    response: &mut Response<Incoming>,
+) {
+    if let Some(waited) = visit.waited()
+        && proxy.settings.mark_held
+    {
+        headers::held(response.headers_mut(), waited);
+    }
+    if version < Version::HTTP_2 && way.room.is_serving() {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
+}
+
+impl From<Turned> for Refusal {
+    fn from(turned: Turned) -> Self {
+        match turned {
+            Turned::Full => Self::Full,
+            Turned::Late => Self::Late,
+        }
+    }
+}
+
+impl Proxy {
+    fn refuse(
+        &self,
+        way: Option<&Arc<Way>>,
+        refusal: Refusal,
+        visit: Option<&Visit>,
+        headers: &http::HeaderMap,
+    ) -> Response<Answer> {
+        let service = way.map(|way| format!("{}/{}", way.room.namespace, way.room.service));
+        Refused {
+            refusal,
+            service,
+            waited: visit.map(Visit::age).unwrap_or_default(),
+            headers,
+        }
+        .into_response()
+    }
+}

@@ -1,0 +1,224 @@
+//! What a client speaks, by its first bytes, which stay in the kernel.
+
+use std::{io, time::Duration};
+use tokio::{
+    io::Interest,
+    net::TcpStream,
+    time::{Instant, timeout_at},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoken {
+    Http1,
+    /// By prior knowledge.
+    Http2,
+    /// TLS, or anything else.
+    Opaque,
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+/// Long enough for any method and the first bytes of a target.
+const ENOUGH: usize = 40;
+
+/// `None` if the client left without a word. One who says nothing for `patience` may wait for the
+/// server to speak first.
+pub async fn peek(stream: &TcpStream, patience: Duration) -> io::Result<Option<Spoken>> {
+    let deadline = Instant::now() + patience;
+    let mut bytes = [0; ENOUGH];
+    let mut seen = 0;
+    loop {
+        match timeout_at(deadline, stream.peek(&mut bytes)).await {
+            Ok(peeked) => match peeked? {
+                0 => return Ok(None),
+                count => match judge(&bytes[..count]) {
+                    Judged::Is(spoken) => return Ok(Some(spoken)),
+                    Judged::MayBe(_) if count > seen => seen = count,
+                    Judged::MayBe(spoken) if count == ENOUGH => return Ok(Some(spoken)),
+                    Judged::MayBe(_) => {}
+                },
+            },
+            Err(_) => return Ok(Some(silent(&bytes[..seen]))),
+        }
+        if timeout_at(deadline, more(stream)).await.is_err() {
+            return Ok(Some(silent(&bytes[..seen])));
+        }
+    }
+}
+
+/// Somebody who stops in the middle of a word is slow, and spoke.
+fn silent(bytes: &[u8]) -> Spoken {
+    match judge(bytes) {
+        Judged::Is(spoken) | Judged::MayBe(spoken) if !bytes.is_empty() => spoken,
+        _ => Spoken::Opaque,
+    }
+}
+
+/// Resolves when more bytes have come, or the client has left, though nothing was read.
+pub async fn more(stream: &TcpStream) -> io::Result<()> {
+    forget_readiness(stream);
+    stream.ready(Interest::READABLE).await?;
+    Ok(())
+}
+
+/// Resolves when the client has left: closed for good, or, unless `half` is a way of its protocol to
+/// end a request, closed its side. Its bytes stay where they are.
+pub async fn left(stream: &TcpStream, half: bool) {
+    loop {
+        let Ok(ready) = stream.ready(Interest::READABLE | Interest::ERROR).await else {
+            return;
+        };
+        if ready.is_write_closed() || ready.is_error() || (ready.is_read_closed() && !half) {
+            return;
+        }
+        if ready.is_read_closed() {
+            // Half closed for ever: only an error is news now, and a deadline ends the wait.
+            std::future::pending::<()>().await;
+        }
+        forget_readiness(stream);
+    }
+}
+
+/// A stream that knows of its bytes again, after its readiness was forgotten.
+pub fn reminded(stream: TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(stream.into_std()?)
+}
+
+/// The next edge counts, not what is there already.
+fn forget_readiness(stream: &TcpStream) {
+    let would_block = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+    let _ = stream.try_io(Interest::READABLE, would_block);
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Judged {
+    Is(Spoken),
+    /// As far as it goes.
+    MayBe(Spoken),
+}
+
+fn judge(bytes: &[u8]) -> Judged {
+    if PREFACE.starts_with(bytes) {
+        return Judged::MayBe(Spoken::Http2);
+    }
+    if bytes.starts_with(PREFACE) {
+        return Judged::Is(Spoken::Http2);
+    }
+    let is_method = |byte: &u8| byte.is_ascii_uppercase() || *byte == b'-';
+    let method = bytes.iter().take_while(|byte| is_method(byte)).count();
+    match &bytes[method..] {
+        [] if method < 24 => Judged::MayBe(Spoken::Http1),
+        [b' '] if method > 0 => Judged::MayBe(Spoken::Http1),
+        [b' ', b'/' | b'*', ..] if method > 0 => Judged::Is(Spoken::Http1),
+        [b' ', rest @ ..] if method > 0 => absolute(rest),
+        _ => Judged::Is(Spoken::Opaque),
+    }
+}
+
+/// A target in absolute form.
+fn absolute(target: &[u8]) -> Judged {
+    let schemes: [&[u8]; 2] = [b"http://", b"https://"];
+    let lower = target[..target.len().min(8)].to_ascii_lowercase();
+    if schemes.iter().any(|scheme| lower.starts_with(scheme)) {
+        Judged::Is(Spoken::Http1)
+    } else if schemes.iter().any(|scheme| scheme.starts_with(&lower)) {
+        Judged::MayBe(Spoken::Http1)
+    } else {
+        Judged::Is(Spoken::Opaque)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::{io::AsyncWriteExt, net::TcpListener, time::timeout};
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (client.unwrap(), accepted.unwrap().0)
+    }
+
+    #[test]
+    fn protocols_are_told_by_their_first_bytes() {
+        for (bytes, spoken) in [
+            (&b"GET / HTTP/1.1\r\n"[..], Spoken::Http1),
+            (b"OPTIONS * HTTP/1.1\r\n", Spoken::Http1),
+            (b"VERSION-CONTROL /x HTTP/1.1", Spoken::Http1),
+            (b"GET http://web.shop/ HTTP/1.1", Spoken::Http1),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Spoken::Http2),
+            (b"\x16\x03\x01\x02\x00\x01", Spoken::Opaque),
+            (b"AUTH LOGIN\r\n", Spoken::Opaque),
+            (b"*1\r\n$4\r\nPING\r\n", Spoken::Opaque),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", Spoken::Opaque),
+            (b"ehlo me\r\n", Spoken::Opaque),
+        ] {
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(judge(bytes), Judged::Is(spoken), "{text:?}");
+        }
+        assert_eq!(judge(b"PRI * HT"), Judged::MayBe(Spoken::Http2));
+        assert_eq!(judge(b"PR"), Judged::MayBe(Spoken::Http2));
+        assert_eq!(judge(b"GE"), Judged::MayBe(Spoken::Http1));
+    }
+
+    #[tokio::test]
+    async fn a_preface_in_pieces_is_waited_for_and_nothing_is_consumed() {
+        let (mut client, server) = pair().await;
+        client.write_all(b"PRI * HT").await.unwrap();
+        let (spoken, ()) = tokio::join!(peek(&server, Duration::from_secs(5)), async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            client.write_all(b"TP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        });
+        assert_eq!(spoken.unwrap(), Some(Spoken::Http2));
+        let mut all = [0; 24];
+        assert_eq!(server.peek(&mut all).await.unwrap(), 24);
+    }
+
+    #[tokio::test]
+    async fn whoever_says_nothing_may_wait_for_the_server_to_speak() {
+        let (_client, server) = pair().await;
+        let spoken = peek(&server, SHORT).await.unwrap();
+        assert_eq!(spoken, Some(Spoken::Opaque));
+    }
+
+    #[tokio::test]
+    async fn a_slow_first_word_is_http_all_the_same() {
+        let (mut client, server) = pair().await;
+        client.write_all(b"G").await.unwrap();
+        let spoken = peek(&server, SHORT).await.unwrap();
+        assert_eq!(spoken, Some(Spoken::Http1));
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_without_a_word_is_nobody() {
+        let (client, server) = pair().await;
+        drop(client);
+        assert_eq!(peek(&server, SHORT).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_is_noticed_though_its_bytes_are_not_read() {
+        let (mut client, server) = pair().await;
+        client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        peek(&server, SHORT).await.unwrap();
+        let stays = timeout(SHORT, left(&server, false)).await;
+        assert!(stays.is_err(), "it is still there");
+        client.write_all(b"Host: web\r\n").await.unwrap();
+        let stays = timeout(SHORT, left(&server, false)).await;
+        assert!(stays.is_err(), "more bytes are no farewell");
+        drop(client);
+        timeout(SHORT, left(&server, false)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_closed_its_side_stays_where_that_is_usual() {
+        let (mut client, server) = pair().await;
+        client.write_all(b"request").await.unwrap();
+        client.shutdown().await.unwrap();
+        let stays = timeout(SHORT, left(&server, true)).await;
+        assert!(stays.is_err(), "it waits for the answer");
+        timeout(SHORT, left(&server, false)).await.unwrap();
+    }
+}

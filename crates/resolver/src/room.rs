@@ -1,0 +1,299 @@
+//! The waiting room of one service: whoever comes while no endpoint is ready takes a seat, and all
+//! seats are released by the very change that brings one.
+
+mod endpoint;
+
+pub use self::endpoint::{Busy, Endpoint};
+
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, timeout_at},
+};
+
+/// The endpoints of a service, by the name of its port.
+pub type Endpoints = HashMap<Arc<str>, Vec<Arc<Endpoint>>>;
+
+/// All rooms of this process.
+#[derive(Debug)]
+pub struct House {
+    seats: usize,
+    taken: AtomicUsize,
+    /// Rooms for which somebody has to knock.
+    knocks: mpsc::Sender<Arc<Room>>,
+}
+
+#[derive(Debug)]
+pub struct Room {
+    pub namespace: Arc<str>,
+    pub service: Arc<str>,
+    house: Arc<House>,
+    limits: Mutex<Limits>,
+    endpoints: watch::Sender<Endpoints>,
+    waiting: AtomicUsize,
+    /// Whether resolvers receive its traffic, and the operator has to hear of it.
+    proxied: watch::Sender<bool>,
+    knocking: AtomicBool,
+    reported: Mutex<Option<Instant>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a request may wait.
+    pub patience: Duration,
+    /// How many may wait.
+    pub seats: usize,
+}
+
+/// Why somebody is sent away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// All seats of the service, or of this process, are taken.
+    Full,
+    /// Nothing became ready in time.
+    Late,
+}
+
+/// One request, or one connection, on its way to the target.
+#[derive(Debug)]
+pub struct Visit {
+    room: Arc<Room>,
+    begun: Instant,
+    deadline: Instant,
+    seat: Option<Seat>,
+    held: bool,
+}
+
+#[derive(Debug)]
+struct Seat(Arc<Room>);
+
+/// How often passing traffic is reported while the target may be falling asleep.
+const REPORT: Duration = Duration::from_secs(1);
+
+// === impl House ===
+
+impl House {
+    pub fn new(seats: usize, knocks: mpsc::Sender<Arc<Room>>) -> Arc<Self> {
+        Arc::new(Self {
+            seats,
+            taken: AtomicUsize::new(0),
+            knocks,
+        })
+    }
+
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    pub fn new(house: &Arc<House>, namespace: &str, service: &str, limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
+            namespace: namespace.into(),
+            service: service.into(),
+            house: house.clone(),
+            limits: Mutex::new(limits),
+            endpoints: watch::Sender::default(),
+            waiting: AtomicUsize::new(0),
+            proxied: watch::Sender::new(false),
+            knocking: AtomicBool::new(false),
+            reported: Mutex::default(),
+        })
+    }
+
+    pub fn set_limits(&self, limits: Limits) {
+        *self.limits.lock() = limits;
+    }
+
+    pub fn set_proxied(&self, proxied: bool) {
+        self.proxied
+            .send_if_modified(|known| std::mem::replace(known, proxied) != proxied);
+    }
+
+    /// Resolves when clients should go to the pods themselves.
+    pub async fn serving(&self) {
+        let mut proxied = self.proxied.subscribe();
+        loop {
+            let _ = proxied.wait_for(|proxied| !proxied).await;
+            self.awake().await;
+            if !*proxied.borrow() {
+                return;
+            }
+        }
+    }
+
+    /// Whether clients should go to the pods themselves from now on.
+    pub fn is_serving(&self) -> bool {
+        !*self.proxied.borrow() && self.is_awake()
+    }
+
+    pub fn is_awake(&self) -> bool {
+        self.endpoints.borrow().values().any(|all| !all.is_empty())
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Takes the addresses that are ready now. Those known before keep their connections and counts.
+    pub fn publish(&self, ready: &HashMap<Arc<str>, Vec<SocketAddr>>) {
+        self.endpoints.send_if_modified(|known| {
+            let same = known.len() == ready.len()
+                && ready.iter().all(|(port, addresses)| {
+                    known.get(port).is_some_and(|known| {
+                        known.iter().map(|endpoint| &endpoint.address).eq(addresses)
+                    })
+                });
+            if same {
+                return false;
+            }
+            let before = std::mem::take(known);
+            for (port, addresses) in ready {
+                let old = before.get(port);
+                let endpoint = |address: &SocketAddr| {
+                    old.into_iter()
+                        .flatten()
+                        .find(|endpoint| endpoint.address == *address)
+                        .cloned()
+                        .unwrap_or_else(|| Arc::new(Endpoint::new(*address)))
+                };
+                known.insert(port.clone(), addresses.iter().map(endpoint).collect());
+            }
+            true
+        });
+    }
+
+    pub fn visit(self: &Arc<Self>) -> Visit {
+        let begun = Instant::now();
+        Visit {
+            deadline: begun + self.limits.lock().patience,
+            room: self.clone(),
+            begun,
+            seat: None,
+            held: false,
+        }
+    }
+
+    /// The operator hears of traffic that passes, now and then, while it may be about to put the
+    /// target to sleep.
+    fn report(self: &Arc<Self>) {
+        if !*self.proxied.borrow() {
+            return;
+        }
+        let now = Instant::now();
+        let mut reported = self.reported.lock();
+        if reported.is_none_or(|reported| now.duration_since(reported) >= REPORT) {
+            *reported = Some(now);
+            drop(reported);
+            self.knock();
+        }
+    }
+
+    fn knock(self: &Arc<Self>) {
+        if !self.knocking.swap(true, Ordering::AcqRel)
+            && self.house.knocks.try_send(self.clone()).is_err()
+        {
+            self.knocking.store(false, Ordering::Release);
+        }
+    }
+
+    /// For whoever knocks: whether to go on. If not, the next who needs it asks again.
+    pub fn still_wants_knocks(&self) -> bool {
+        if self.waiting() > 0 {
+            return true;
+        }
+        self.knocking.store(false, Ordering::Release);
+        // Somebody may have sat down between the look and the store.
+        self.waiting() > 0 && !self.knocking.swap(true, Ordering::AcqRel)
+    }
+
+    /// Resolves when an endpoint is ready.
+    pub async fn awake(&self) {
+        let mut endpoints = self.endpoints.subscribe();
+        let some = |endpoints: &Endpoints| endpoints.values().any(|all| !all.is_empty());
+        let _ = endpoints.wait_for(some).await;
+    }
+
+    fn sit(self: &Arc<Self>) -> Result<Seat, Turned> {
+        let seats = self.limits.lock().seats;
+        let take = |counter: &AtomicUsize, most: usize| {
+            let more = |taken| (taken < most).then_some(taken + 1);
+            counter.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more)
+        };
+        take(&self.waiting, seats).map_err(|_| Turned::Full)?;
+        if take(&self.house.taken, self.house.seats).is_err() {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            return Err(Turned::Full);
+        }
+        Ok(Seat(self.clone()))
+    }
+}
+
+// === impl Visit ===
+
+impl Visit {
+    pub fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// How long it has waited for an endpoint, if it had to.
+    pub fn waited(&self) -> Option<Duration> {
+        self.held.then(|| self.begun.elapsed())
+    }
+
+    pub fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// The endpoint with the least to do, as soon as there is one.
+    pub async fn endpoint(&mut self, port: &str) -> Result<Busy, Turned> {
+        self.room.report();
+        let mut endpoints = self.room.endpoints.subscribe();
+        loop {
+            let choice = endpoint::choose(endpoints.borrow_and_update().get(port), Instant::now());
+            let until = match choice {
+                endpoint::Choice::This(busy) => {
+                    self.seat = None;
+                    return Ok(busy);
+                }
+                endpoint::Choice::Later(moment) => moment.min(self.deadline),
+                endpoint::Choice::None => self.deadline,
+            };
+            if self.seat.is_none() {
+                self.seat = Some(self.room.sit()?);
+                self.held = true;
+            }
+            self.room.knock();
+            if timeout_at(until, endpoints.changed()).await.is_err() && until >= self.deadline {
+                return Err(Turned::Late);
+            }
+        }
+    }
+}
+
+// === impl Seat ===
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.0.house.taken.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+use parking_lot::Mutex;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// One address of a target that is ready.
+#[derive(Debug)]
+pub struct Endpoint {
+    pub address: SocketAddr,
+    busy: AtomicUsize,
+    /// It failed a moment ago.
+    shunned: Mutex<Option<Shunned>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Shunned {
+    until: Instant,
+    times: u32,
+}
+
+/// An endpoint with one more thing to do, until this is dropped.
+#[derive(Debug)]
+pub struct Busy(Arc<Endpoint>);
+
+pub(super) enum Choice {
+    This(Busy),
+    /// All failed a moment ago; the first is tried again then.
+    Later(Instant),
+    None,
+}
+
+const SHUNNED: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The one with the least to do; among equals the first, so that few connections serve few requests.
+pub(super) fn choose(endpoints: Option<&Vec<Arc<Endpoint>>>, now: Instant) -> Choice {
+    let endpoints = endpoints.map_or(&[][..], Vec::as_slice);
+    let willing = endpoints
+        .iter()
+        .filter(|endpoint| !endpoint.is_shunned(now));
+    if let Some(endpoint) = willing.min_by_key(|endpoint| endpoint.busy.load(Ordering::Relaxed)) {
+        return Choice::This(Busy::new(endpoint));
+    }
+    let again = endpoints
+        .iter()
+        .filter_map(|endpoint| endpoint.shunned_until());
+    again.min().map_or(Choice::None, Choice::Later)
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            busy: AtomicUsize::new(0),
+            shunned: Mutex::default(),
+        }
+    }
+
+    fn is_shunned(&self, now: Instant) -> bool {
+        self.shunned_until().is_some_and(|until| now < until)
+    }
+
+    fn shunned_until(&self) -> Option<Instant> {
+        self.shunned.lock().map(|shunned| shunned.until)
+    }
+}
+
+// === impl Busy ===
+
+impl Busy {
+    fn new(endpoint: &Arc<Endpoint>) -> Self {
+        endpoint.busy.fetch_add(1, Ordering::Relaxed);
+        Self(endpoint.clone())
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// It does not take connections: others are preferred for a while, longer each time.
+    pub fn shun(&self) {
+        let mut shunned = self.0.shunned.lock();
+        let times = shunned.map_or(0, |shunned| shunned.times + 1);
+        let pause = SHUNNED
+            .saturating_mul(2_u32.saturating_pow(times))
+            .min(LONGEST);
+        *shunned = Some(Shunned {
+            until: Instant::now() + pause,
+            times,
+        });
+    }
+
+    /// It does.
+    pub fn praise(&self) {
+        *self.0.shunned.lock() = None;
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,160 @@
+use super::*;
+use futures::future::join_all;
+use tokio::time::{advance, timeout};
+
+const PORT: &str = "http";
+
+fn room(limits: Limits, house_seats: usize) -> (Arc<Room>, mpsc::Receiver<Arc<Room>>) {
+    let (knocks, heard) = mpsc::channel(16);
+    let house = House::new(house_seats, knocks);
+    (Room::new(&house, "shop", "web", limits), heard)
+}
+
+fn limits(seats: usize) -> Limits {
+    Limits {
+        patience: Duration::from_secs(60),
+        seats,
+    }
+}
+
+fn ready(addresses: &[&str]) -> HashMap<Arc<str>, Vec<SocketAddr>> {
+    let parsed = addresses.iter().map(|text| text.parse().unwrap()).collect();
+    HashMap::from([(PORT.into(), parsed)])
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_seats_are_released_by_the_change_that_brings_an_endpoint() {
+    let (room, _heard) = room(limits(1_000), 10_000);
+    let begun = Instant::now();
+    let visits = (0..1_000).map(|_| {
+        let mut visit = room.visit();
+        async move { visit.endpoint(PORT).await.map(|busy| busy.address()) }
+    });
+    let (reached, ()) = tokio::join!(join_all(visits), async {
+        tokio::task::yield_now().await;
+        assert_eq!(room.waiting(), 1_000);
+        advance(Duration::from_secs(5)).await;
+        room.publish(&ready(&["10.0.0.1:80"]));
+    });
+    assert!(reached.iter().all(Result::is_ok));
+    assert_eq!(
+        begun.elapsed(),
+        Duration::from_secs(5),
+        "on that very event"
+    );
+    assert_eq!((room.waiting(), room.house.taken()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_room_turns_away_and_another_room_does_not_care() {
+    let (knocks, _heard) = mpsc::channel(16);
+    let house = House::new(10, knocks);
+    let web = Room::new(&house, "shop", "web", limits(1));
+    let api = Room::new(&house, "shop", "api", limits(1));
+    let mut first = web.visit();
+    let mut waits = Box::pin(first.endpoint(PORT));
+    assert!(timeout(Duration::from_secs(1), &mut waits).await.is_err());
+    let refused = web.visit().endpoint(PORT).await.err();
+    assert_eq!(refused, Some(Turned::Full));
+    let mut other = api.visit();
+    let other = timeout(Duration::from_secs(1), other.endpoint(PORT)).await;
+    assert!(other.is_err(), "it waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_house_turns_away() {
+    let (room, _heard) = room(limits(10), 1);
+    let mut first = room.visit();
+    let mut waits = Box::pin(first.endpoint(PORT));
+    assert!(timeout(Duration::from_secs(1), &mut waits).await.is_err());
+    let refused = room.visit().endpoint(PORT).await.err();
+    assert_eq!(refused, Some(Turned::Full));
+    assert_eq!(
+        room.waiting(),
+        1,
+        "a seat that was not taken is not counted"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_too_long_is_told() {
+    let (room, _heard) = room(limits(10), 10);
+    let begun = Instant::now();
+    assert_eq!(room.visit().endpoint(PORT).await.err(), Some(Turned::Late));
+    assert_eq!(begun.elapsed(), Duration::from_secs(60));
+    assert_eq!(room.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_leaves_frees_the_seat() {
+    let (room, _heard) = room(limits(1), 1);
+    let mut visit = room.visit();
+    let left = timeout(Duration::from_secs(1), visit.endpoint(PORT)).await;
+    assert!(left.is_err());
+    drop(visit);
+    assert_eq!((room.waiting(), room.house.taken()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_who_wait_cause_one_knock() {
+    let (room, mut heard) = room(limits(100), 100);
+    let visits = (0..50).map(|_| {
+        let mut visit = room.visit();
+        async move { visit.endpoint(PORT).await.is_ok() }
+    });
+    tokio::join!(join_all(visits), async {
+        tokio::task::yield_now().await;
+        assert!(heard.try_recv().is_ok());
+        assert!(heard.try_recv().is_err(), "one at a time");
+        assert!(room.still_wants_knocks());
+        room.publish(&ready(&["10.0.0.1:80"]));
+    });
+    assert!(!room.still_wants_knocks(), "nobody waits any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_refuses_is_left_alone_for_a_while() {
+    let (room, _heard) = room(limits(10), 10);
+    room.publish(&ready(&["10.0.0.1:80", "10.0.0.2:80"]));
+    let mut visit = room.visit();
+    let first = visit.endpoint(PORT).await.unwrap();
+    first.shun();
+    let second = visit.endpoint(PORT).await.unwrap();
+    assert_ne!(first.address(), second.address(), "the other one is next");
+    second.shun();
+    let begun = Instant::now();
+    visit.endpoint(PORT).await.unwrap();
+    assert_eq!(begun.elapsed(), SHUNNED_FIRST, "and both are tried again");
+}
+
+const SHUNNED_FIRST: Duration = Duration::from_millis(50);
+
+#[tokio::test(start_paused = true)]
+async fn requests_go_where_the_least_is_to_do() {
+    let (room, _heard) = room(limits(10), 10);
+    room.publish(&ready(&["10.0.0.1:80", "10.0.0.2:80"]));
+    let mut visit = room.visit();
+    let first = visit.endpoint(PORT).await.unwrap();
+    let second = visit.endpoint(PORT).await.unwrap();
+    assert_ne!(first.address(), second.address());
+    drop(first);
+    let third = visit.endpoint(PORT).await.unwrap();
+    assert_ne!(third.address(), second.address());
+}
+
+#[tokio::test(start_paused = true)]
+async fn passing_traffic_is_reported_now_and_then_while_it_is_proxied() {
+    let (room, mut heard) = room(limits(10), 10);
+    room.publish(&ready(&["10.0.0.1:80"]));
+    room.visit().endpoint(PORT).await.unwrap();
+    assert!(heard.try_recv().is_err(), "not in serve mode");
+    room.set_proxied(true);
+    room.visit().endpoint(PORT).await.unwrap();
+    assert!(heard.try_recv().is_ok());
+    assert!(!room.still_wants_knocks());
+    room.visit().endpoint(PORT).await.unwrap();
+    assert!(heard.try_recv().is_err(), "once a second");
+    advance(Duration::from_secs(1)).await;
+    room.visit().endpoint(PORT).await.unwrap();
+    assert!(heard.try_recv().is_ok());
+}

@@ -1,0 +1,192 @@
+use crate::stage::*;
+use elasti_api::ProbeRule;
+use elasti_core::probe::ProbeRules;
+use futures::future::join_all;
+use serde_json::json;
+use std::{sync::atomic::Ordering, time::Duration};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+
+#[tokio::test]
+async fn a_request_waits_for_the_target_and_gets_its_answer() {
+    let mut stage = Stage::new().await;
+    let target = Target::start().await;
+    let mut client = http1(stage.address).await;
+    let answer = tokio::spawn(async move { client.send_request(get("/x")).await.unwrap() });
+    stage.waits(1).await;
+    assert!(stage.knocks.recv().await.is_some(), "the operator is told");
+    stage.ready(&[target.address]);
+    let answer = answer.await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(answer.headers().contains_key("x-elasti-held"));
+    assert!(answer.headers().contains_key("server-timing"));
+    assert_eq!(text(answer).await, "GET /x ");
+}
+
+#[tokio::test]
+async fn many_wait_and_none_is_lost() {
+    let stage = Stage::new().await;
+    let target = Target::start().await;
+    let clients = (0..500).map(|n| {
+        let address = stage.address;
+        tokio::spawn(async move {
+            let mut client = http1(address).await;
+            let answer = client.send_request(get(&format!("/{n}"))).await.unwrap();
+            text(answer).await == format!("GET /{n} ")
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    stage.waits(500).await;
+    stage.ready(&[target.address]);
+    let answers = join_all(clients).await;
+    assert!(answers.into_iter().all(|right| right.unwrap()));
+    stage.waits(0).await;
+}
+
+#[tokio::test]
+async fn http2_streams_wait_while_their_connection_lives() {
+    let stage = Stage::new().await;
+    let target = Target::start().await;
+    let client = http2(stage.address).await;
+    let streams: Vec<_> = (0..50)
+        .map(|n| {
+            let mut client = client.clone();
+            let mut request = get(&format!("http://web.shop/{n}"));
+            request.headers_mut().clear();
+            tokio::spawn(async move { client.send_request(request).await.unwrap() })
+        })
+        .collect();
+    stage.waits(50).await;
+    stage.ready(&[target.address]);
+    for (n, stream) in streams.into_iter().enumerate() {
+        assert_eq!(text(stream.await.unwrap()).await, format!("GET /{n} "));
+    }
+    let dialled = target.connections.load(Ordering::Relaxed);
+    assert!(dialled < 50, "{dialled} connections for one client");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_frees_its_seat() {
+    let stage = Stage::new().await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: web.shop\r\n\r\n")
+        .await
+        .unwrap();
+    stage.waits(1).await;
+    drop(client);
+    stage.waits(0).await;
+}
+
+#[tokio::test]
+async fn an_http2_stream_that_is_reset_frees_its_seat() {
+    let stage = Stage::new().await;
+    let mut client = http2(stage.address).await;
+    let mut request = get("http://web.shop/");
+    request.headers_mut().clear();
+    let waiting = tokio::spawn(async move { client.send_request(request).await });
+    stage.waits(1).await;
+    waiting.abort();
+    stage.waits(0).await;
+}
+
+#[tokio::test]
+async fn a_full_room_says_so_and_when_to_come_back() {
+    let stage = Stage::with(Setting {
+        seats: 1,
+        ..Setting::default()
+    })
+    .await;
+    let mut first = http1(stage.address).await;
+    let _waits = tokio::spawn(async move { first.send_request(get("/")).await });
+    stage.waits(1).await;
+    let mut second = http1(stage.address).await;
+    let mut request = get("/");
+    request
+        .headers_mut()
+        .insert("accept", "application/json".parse().unwrap());
+    let refused = second.send_request(request).await.unwrap();
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let body: serde_json::Value = serde_json::from_str(&text(refused).await).unwrap();
+    assert_eq!(body["service"], "shop/web");
+}
+
+#[tokio::test]
+async fn whoever_waits_too_long_gets_a_504_and_grpc_its_own_words() {
+    let stage = Stage::with(Setting {
+        patience: Duration::from_millis(200),
+        ..Setting::default()
+    })
+    .await;
+    let mut client = http1(stage.address).await;
+    let late = client.send_request(get("/")).await.unwrap();
+    assert_eq!(late.status(), 504);
+    assert!(
+        text(late)
+            .await
+            .starts_with("shop/web: it did not become ready in time")
+    );
+
+    let mut client = http2(stage.address).await;
+    let mut request = get("http://web.shop/pkg.Service/Call");
+    request.headers_mut().clear();
+    let grpc = "application/grpc".parse().unwrap();
+    request.headers_mut().insert("content-type", grpc);
+    let late = client.send_request(request).await.unwrap();
+    assert_eq!(late.status(), 200);
+    assert_eq!(late.headers()["grpc-status"], "4");
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_in_the_sleepers_name_and_wakes_nobody() {
+    let rule: ProbeRule = serde_json::from_value(json!({
+        "path": {"type": "Exact", "value": "/healthz"},
+        "response": {"status": 200, "body": "{\"ok\":true}"},
+    }))
+    .unwrap();
+    let mut stage = Stage::with(Setting {
+        rules: ProbeRules::compile(&[rule]).0,
+        ..Setting::default()
+    })
+    .await;
+    let mut client = http1(stage.address).await;
+    let answer = client.send_request(get("/healthz")).await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "application/json");
+    assert_eq!(text(answer).await, "{\"ok\":true}");
+    assert!(stage.knocks.try_recv().is_err());
+    let other = tokio::spawn(async move { client.send_request(get("/x")).await.unwrap() });
+    stage.waits(1).await;
+    let target = Target::start().await;
+    stage.ready(&[target.address]);
+    assert_eq!(text(other.await.unwrap()).await, "GET /x ");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_refuses_at_first_is_tried_again() {
+    let stage = Stage::new().await;
+    let place = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = place.local_addr().unwrap();
+    drop(place);
+    stage.ready(&[address]);
+    let mut client = http1(stage.address).await;
+    let answer = tokio::spawn(async move { client.send_request(get("/")).await.unwrap() });
+    stage.waits(1).await;
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    stream
+        .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+        .await
+        .unwrap();
+    assert_eq!(text(answer.await.unwrap()).await, "hi");
+}
+
+#[tokio::test]
+async fn whoever_only_connects_wakes_nobody() {
+    let mut stage = Stage::new().await;
+    let probe = TcpStream::connect(stage.address).await.unwrap();
+    drop(probe);
+    let later = TcpStream::connect(stage.address).await.unwrap();
+    drop(later);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(stage.knocks.try_recv().is_err());
+}

@@ -1,0 +1,231 @@
+use bytes::Bytes;
+use elasti_core::probe::ProbeRules;
+use elasti_resolver::{
+    proxy::{Proxy, Settings},
+    room::{House, Limits, Room},
+    route::{Naming, Speaks, Table, Way},
+};
+use http_body_util::{BodyExt, Full};
+use hyper::{
+    Request, Response,
+    body::Incoming,
+    client::conn::{http1, http2},
+    server::conn,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub(crate) const PORT: &str = "http";
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// One service behind a routed port.
+pub(crate) struct Stage {
+    pub(crate) room: Arc<Room>,
+    pub(crate) address: SocketAddr,
+    pub(crate) knocks: mpsc::Receiver<Arc<Room>>,
+    pub(crate) drain: CancellationToken,
+    _tasks: JoinSet<()>,
+}
+
+/// How the service is set up.
+pub(crate) struct Setting {
+    pub(crate) patience: Duration,
+    pub(crate) seats: usize,
+    pub(crate) speaks: Speaks,
+    pub(crate) rules: ProbeRules,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(30),
+            seats: 10_000,
+            speaks: Speaks::Anything,
+            rules: ProbeRules::default(),
+        }
+    }
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        Self::with(Setting::default()).await
+    }
+
+    pub(crate) async fn with(setting: Setting) -> Self {
+        let (knocks, heard) = mpsc::channel(16);
+        let house = House::new(20_000, knocks);
+        let limits = Limits {
+            patience: setting.patience,
+            seats: setting.seats,
+        };
+        let room = Room::new(&house, "shop", "web", limits);
+        let way = Arc::new(Way {
+            room: room.clone(),
+            port: PORT.into(),
+            speaks: setting.speaks,
+            rules: Arc::new(setting.rules),
+        });
+        let settings = Settings {
+            naming: Naming {
+                headers: Vec::new(),
+                domain: "cluster.local".into(),
+            },
+            mark_held: true,
+            first_word: Duration::from_millis(100),
+            head: Duration::from_secs(5),
+        };
+        let drain = CancellationToken::new();
+        let (_, table) = watch::channel(Arc::new(Table::default()));
+        let proxy = Proxy::new(settings, table, TaskTracker::new(), drain.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            loop {
+                let (stream, client) = listener.accept().await.unwrap();
+                let (proxy, way) = (proxy.clone(), way.clone());
+                tokio::spawn(async move { proxy.routed(way, stream, client).await });
+            }
+        });
+        Self {
+            room,
+            address,
+            knocks: heard,
+            drain,
+            _tasks: tasks,
+        }
+    }
+
+    /// The target is ready at these addresses.
+    pub(crate) fn ready(&self, addresses: &[SocketAddr]) {
+        self.room
+            .publish(&HashMap::from([(PORT.into(), addresses.to_vec())]));
+    }
+
+    /// Somebody has sat down.
+    pub(crate) async fn waits(&self, count: usize) {
+        let sat = async {
+            while self.room.waiting() != count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let seats = || format!("{} wait instead of {count}", self.room.waiting());
+        tokio::time::timeout(SOON, sat)
+            .await
+            .unwrap_or_else(|_| panic!("{}", seats()));
+    }
+}
+
+/// A target that answers every request with what it was asked, and counts.
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    pub(crate) connections: Arc<AtomicUsize>,
+    _tasks: JoinSet<()>,
+}
+
+impl Target {
+    pub(crate) async fn start() -> Self {
+        Self::serving(echo).await
+    }
+
+    pub(crate) async fn serving<F, R>(answer: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = connections.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+                let answer = answer.clone();
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| {
+                        let answered = answer(request);
+                        async move { Ok::<_, Infallible>(answered.await) }
+                    });
+                    let mut preface = [0; 3];
+                    let _ = stream.peek(&mut preface).await;
+                    let io = TokioIo::new(stream);
+                    if &preface == b"PRI" {
+                        let http = conn::http2::Builder::new(TokioExecutor::new());
+                        let _ = http.serve_connection(io, service).await;
+                    } else {
+                        let http = conn::http1::Builder::new();
+                        let _ = http.serve_connection(io, service).with_upgrades().await;
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            connections,
+            _tasks: tasks,
+        }
+    }
+}
+
+pub(crate) async fn echo(request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let head = format!("{} {}", request.method(), request.uri().path());
+    let headers = request.headers().clone();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let mut response = Response::new(Full::from(format!(
+        "{head} {}",
+        String::from_utf8_lossy(&body)
+    )));
+    for (name, value) in headers {
+        let echoed = format!("echo-{}", name.unwrap());
+        let name: http::HeaderName = echoed.parse().unwrap();
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+pub(crate) async fn http1(address: SocketAddr) -> http1::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(async move {
+        let _ = connection.with_upgrades().await;
+    });
+    sender
+}
+
+pub(crate) async fn http2(address: SocketAddr) -> http2::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (sender, connection) = handshake.unwrap();
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    sender
+}
+
+pub(crate) fn get(path: &str) -> Request<Full<Bytes>> {
+    let request = Request::get(path).header("host", "web.shop");
+    request.body(Full::default()).unwrap()
+}
+
+pub(crate) async fn text(response: Response<Incoming>) -> String {
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}

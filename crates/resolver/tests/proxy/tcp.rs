@@ -1,0 +1,79 @@
+use crate::stage::*;
+use elasti_resolver::route::Speaks;
+use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+#[tokio::test]
+async fn bytes_of_any_protocol_wait_and_pass() {
+    let stage = Stage::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(b"\x16\x03\x01hello").await.unwrap();
+    stage.waits(1).await;
+    stage.ready(&[target.local_addr().unwrap()]);
+    let (mut upstream, _) = target.accept().await.unwrap();
+    let mut all = [0; 8];
+    upstream.read_exact(&mut all).await.unwrap();
+    assert_eq!(&all, b"\x16\x03\x01hello");
+    upstream.write_all(b"answer").await.unwrap();
+    let mut answer = [0; 6];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"answer");
+}
+
+#[tokio::test]
+async fn either_side_may_close_first() {
+    let stage = Stage::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(b"\0question").await.unwrap();
+    client.shutdown().await.unwrap();
+    stage.waits(1).await;
+    stage.ready(&[target.local_addr().unwrap()]);
+    let (mut upstream, _) = target.accept().await.unwrap();
+    let mut asked = Vec::new();
+    upstream.read_to_end(&mut asked).await.unwrap();
+    assert_eq!(asked, b"\0question");
+    upstream.write_all(b"answer").await.unwrap();
+    drop(upstream);
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer, b"answer");
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_first_is_woken_by_a_silent_client() {
+    for speaks in [Speaks::Anything, Speaks::Opaque] {
+        let stage = Stage::with(Setting {
+            speaks,
+            ..Setting::default()
+        })
+        .await;
+        let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(stage.address).await.unwrap();
+        stage.waits(1).await;
+        stage.ready(&[target.local_addr().unwrap()]);
+        let (mut upstream, _) = target.accept().await.unwrap();
+        upstream.write_all(b"220 ready\r\n").await.unwrap();
+        let mut greeting = [0; 11];
+        client.read_exact(&mut greeting).await.unwrap();
+        assert_eq!(&greeting, b"220 ready\r\n");
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_turned_away_sees_an_orderly_close() {
+    let stage = Stage::with(Setting {
+        patience: Duration::from_millis(100),
+        ..Setting::default()
+    })
+    .await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(b"\0").await.unwrap();
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).await.expect("no reset");
+    assert!(rest.is_empty());
+}
