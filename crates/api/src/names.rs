@@ -4,6 +4,9 @@
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
+/// Marks private services, and through them their slices, with the name of the public one.
+pub const PRIVATE_LABEL: &str = "elasti.truefoundry.com/private-service-of";
+
 const MAX_SERVICE_NAME: usize = 63;
 const MAX_SLICE_NAME: usize = 253;
 const HASH_LEN: usize = 10;

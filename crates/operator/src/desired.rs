@@ -5,7 +5,10 @@ use crate::{
     facts::{MANAGED_BY, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, ServiceFacts, SliceFacts},
     index::{Index, Routes},
 };
-use elasti_api::{ElastiService, names};
+use elasti_api::{
+    ElastiService,
+    names::{self, PRIVATE_LABEL},
+};
 use elasti_core::plan::Absence;
 use elasti_runtime::watch::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -16,9 +19,6 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     net::{IpAddr, SocketAddr},
 };
-
-/// Marks private services, so that their slices can be watched alone.
-const PRIVATE_LABEL: &str = "elasti.truefoundry.com/private-service-of";
 
 /// One slice that should be published.
 #[derive(Clone, Debug, PartialEq)]

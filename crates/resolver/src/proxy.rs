@@ -12,6 +12,7 @@ use self::{
     upstream::Upstreams,
 };
 use crate::{
+    metrics::Metrics,
     room::{Busy, Turned, Visit},
     route::{Naming, Speaks, Table, Way},
 };
@@ -31,6 +32,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub struct Proxy {
     pub settings: Arc<Settings>,
     pub upstreams: Upstreams,
+    metrics: Arc<Metrics>,
     table: watch::Receiver<Arc<Table>>,
     tasks: TaskTracker,
     /// Connections end when what they do is done.
@@ -65,12 +67,14 @@ impl Proxy {
     pub fn new(
         settings: Settings,
         table: watch::Receiver<Arc<Table>>,
+        metrics: Arc<Metrics>,
         tasks: TaskTracker,
         drain: CancellationToken,
     ) -> Self {
         Self {
             settings: Arc::new(settings),
             upstreams: Upstreams::new(tasks.clone()),
+            metrics,
             table,
             tasks,
             drain,

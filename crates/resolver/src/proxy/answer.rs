@@ -2,7 +2,7 @@
 
 use crate::room::Busy;
 use elasti_api::probe::ProbeAnswer;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use serde_json::json;
@@ -38,12 +38,19 @@ pub enum Answer {
 }
 
 /// What a refusal tells of.
-pub struct Refused<'a> {
+pub struct Refused {
     pub refusal: Refusal,
     pub service: Option<String>,
     pub waited: Duration,
-    /// Of the request.
-    pub headers: &'a HeaderMap,
+    pub asked: Asked,
+}
+
+/// In what words a request wants to be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Text,
+    Json,
+    Grpc,
 }
 
 // === impl Refusal ===
@@ -91,9 +98,25 @@ impl Refusal {
     }
 }
 
+// === impl Asked ===
+
+impl Asked {
+    pub fn of(headers: &HeaderMap) -> Self {
+        let text = |name: HeaderName| headers.get(name)?.to_str().ok();
+        let is_grpc = |kind: &str| kind.starts_with("application/grpc");
+        if text(header::CONTENT_TYPE).is_some_and(is_grpc) {
+            Self::Grpc
+        } else if text(header::ACCEPT).is_some_and(|accept| accept.contains("json")) {
+            Self::Json
+        } else {
+            Self::Text
+        }
+    }
+}
+
 // === impl Refused ===
 
-impl Refused<'_> {
+impl Refused {
     pub fn into_response(self) -> Response<Answer> {
         let service = self.service.as_deref().unwrap_or("the service");
         let waited = self.waited.as_secs_f64();
@@ -101,10 +124,14 @@ impl Refused<'_> {
             "{service}: {} (waited {waited:.1} s)",
             self.refusal.reason()
         );
-        let mut response = if self.is_grpc() {
-            trailers_only(self.refusal, &text)
-        } else {
-            self.plain(&text)
+        let mut response = match self.asked {
+            Asked::Grpc => trailers_only(self.refusal, &text),
+            Asked::Json => self.json(),
+            Asked::Text => own(
+                self.refusal.status(),
+                "text/plain; charset=utf-8",
+                format!("{text}\n"),
+            ),
         };
         if self.refusal == Refusal::Full {
             response
@@ -114,27 +141,17 @@ impl Refused<'_> {
         response
     }
 
-    fn is_grpc(&self) -> bool {
-        let kind = self.headers.get(header::CONTENT_TYPE);
-        kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
-    }
-
-    fn plain(&self, text: &str) -> Response<Answer> {
-        let accept = self.headers.get(header::ACCEPT);
-        let wants_json = accept
-            .and_then(|accept| accept.to_str().ok())
-            .is_some_and(|accept| accept.contains("json"));
-        let (kind, body) = if wants_json {
-            let object = json!({
-                "service": self.service,
-                "reason": self.refusal.reason(),
-                "waitedSeconds": self.waited.as_secs_f64(),
-            });
-            ("application/json", object.to_string())
-        } else {
-            ("text/plain; charset=utf-8", format!("{text}\n"))
-        };
-        own(self.refusal.status(), kind, body)
+    fn json(&self) -> Response<Answer> {
+        let object = json!({
+            "service": self.service,
+            "reason": self.refusal.reason(),
+            "waitedSeconds": self.waited.as_secs_f64(),
+        });
+        own(
+            self.refusal.status(),
+            "application/json",
+            object.to_string(),
+        )
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Arrival, Proxy,
-    answer::{self, Answer, Refusal, Refused},
+    answer::{self, Answer, Asked, Refusal, Refused},
     headers,
     upstream::{Connection, Sent},
 };
@@ -32,12 +32,15 @@ pub(super) async fn answer(
         Some(way) => way,
         None => {
             let table = proxy.table();
-            match table.named(&proxy.settings.naming, request.uri(), request.headers()) {
+            let found = table.named(&proxy.settings.naming, request.uri(), request.headers());
+            let room = found.as_ref().map(|way| &*way.room);
+            proxy.metrics.found(false, room);
+            match found {
                 Some(way) => {
                     named = way;
                     &named
                 }
-                None => return Ok(proxy.refuse(None, Refusal::Unknown, None, request.headers())),
+                None => return Ok(proxy.refuse(None, Refusal::Unknown, None, &request)),
             }
         }
     };
@@ -50,16 +53,16 @@ pub(super) async fn answer(
     };
     if let Some(turned) = turned {
         let refusal = turned.into();
-        return Ok(proxy.refuse(Some(way), refusal, Some(&visit), request.headers()));
+        return Ok(proxy.refuse(Some(way), refusal, Some(&visit), &request));
     }
-    let version = request.version();
-    let (mut parts, body) = request.into_parts();
-    if parts.method == Method::CONNECT {
+    if request.method() == Method::CONNECT {
         let refusal = Refusal::Unsupported;
-        return Ok(proxy.refuse(Some(way), refusal, Some(&visit), &parts.headers));
+        return Ok(proxy.refuse(Some(way), refusal, Some(&visit), &request));
     }
+    let (version, method) = (request.version(), request.method().clone());
+    let asked = Asked::of(request.headers());
+    let (mut parts, body) = request.into_parts();
     let upgrade = prepare(&mut parts, client);
-    let asked = parts.headers.clone();
     match forward(proxy, way, &mut visit, parts, body).await {
         Ok((mut response, busy)) => {
             let websocket = headers::end_hop(response.headers_mut());
@@ -68,12 +71,20 @@ pub(super) async fn answer(
                 return Ok(response.map(|body| Answer::Target { body, busy: None }));
             }
             finish(proxy, way, &visit, version, &mut response);
+            let status = response.status().as_u16();
+            proxy
+                .metrics
+                .answered(&way.room, &method, status, visit.age());
             Ok(response.map(|body| Answer::Target {
                 body,
                 busy: Some(busy),
             }))
         }
-        Err(refusal) => Ok(proxy.refuse(Some(way), refusal, Some(&visit), &asked)),
+        Err(refusal) => {
+            let room = Some(&*way.room);
+            proxy.metrics.refused(room, &method, refusal, visit.age());
+            Ok(refused(Some(way), refusal, Some(&visit), asked))
+        }
     }
 }
 
@@ -195,10 +206,11 @@ fn finish(
     version: Version,
     response: &mut Response<Incoming>,
 ) {
-    if let Some(waited) = visit.waited()
-        && proxy.settings.mark_held
-    {
-        headers::held(response.headers_mut(), waited);
+    if let Some(waited) = visit.waited() {
+        proxy.metrics.held(&way.room, waited);
+        if proxy.settings.mark_held {
+            headers::held(response.headers_mut(), waited);
+        }
     }
     if version < Version::HTTP_2 && way.room.is_serving() {
         let close = HeaderValue::from_static("close");
@@ -221,15 +233,27 @@ impl Proxy {
         way: Option<&Arc<Way>>,
         refusal: Refusal,
         visit: Option<&Visit>,
-        headers: &http::HeaderMap,
+        request: &Request<Incoming>,
     ) -> Response<Answer> {
-        let service = way.map(|way| format!("{}/{}", way.room.namespace, way.room.service));
-        Refused {
-            refusal,
-            service,
-            waited: visit.map(Visit::age).unwrap_or_default(),
-            headers,
-        }
-        .into_response()
+        let waited = visit.map(Visit::age).unwrap_or_default();
+        let room = way.map(|way| &*way.room);
+        self.metrics
+            .refused(room, request.method(), refusal, waited);
+        refused(way, refusal, visit, Asked::of(request.headers()))
     }
+}
+
+fn refused(
+    way: Option<&Arc<Way>>,
+    refusal: Refusal,
+    visit: Option<&Visit>,
+    asked: Asked,
+) -> Response<Answer> {
+    Refused {
+        refusal,
+        service: way.map(|way| format!("{}/{}", way.room.namespace, way.room.service)),
+        waited: visit.map(Visit::age).unwrap_or_default(),
+        asked,
+    }
+    .into_response()
 }

@@ -1,5 +1,12 @@
 //! The proxy against real sockets, in one process: clients, targets and what is between them.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers, too"
+)]
+
 mod holding;
 mod http;
 mod stage;

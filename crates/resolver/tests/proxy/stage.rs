@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use elasti_core::probe::ProbeRules;
 use elasti_resolver::{
+    metrics::Metrics,
     proxy::{Proxy, Settings},
     room::{House, Limits, Room},
     route::{Naming, Speaks, Table, Way},
@@ -91,8 +92,9 @@ impl Stage {
             head: Duration::from_secs(5),
         };
         let drain = CancellationToken::new();
+        let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).unwrap());
         let (_, table) = watch::channel(Arc::new(Table::default()));
-        let proxy = Proxy::new(settings, table, TaskTracker::new(), drain.clone());
+        let proxy = Proxy::new(settings, table, metrics, TaskTracker::new(), drain.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();

@@ -1,0 +1,278 @@
+//! What the API server tells of the services that may sleep: one watch per kind feeds the rooms and
+//! the table of ways. A change of endpoints goes straight to its room.
+
+mod facts;
+
+pub use self::facts::{Declared, Ports, Ready};
+
+use crate::{
+    room::{House, Limits, Room},
+    route::{Table, Way},
+};
+use elasti_api::{Mode, names};
+use elasti_core::{host::ServiceName, probe::ProbeRules};
+use elasti_runtime::watch::{Change, Key};
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::SocketAddr,
+    sync::Arc,
+};
+use tokio::sync::Notify;
+
+/// Shared by the watches; the table is made anew, after a change, by whoever awaits it.
+pub struct Directory {
+    house: Arc<House>,
+    defaults: Limits,
+    known: Mutex<Known>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Known {
+    declared: HashMap<Key, Arc<Declared>>,
+    /// By the public service, who speaks for it.
+    by_service: HashMap<Key, BTreeSet<Key>>,
+    /// By private service.
+    ports: HashMap<Key, Ports>,
+    /// By slice.
+    ready: HashMap<Key, Ready>,
+    slices_of: HashMap<Key, BTreeSet<Key>>,
+    rooms: HashMap<Key, Entry>,
+}
+
+struct Entry {
+    room: Arc<Room>,
+    rules: Arc<ProbeRules>,
+    spoken_for: Arc<Declared>,
+}
+
+// === impl Directory ===
+
+impl Directory {
+    pub fn new(house: Arc<House>, defaults: Limits) -> Self {
+        Self {
+            house,
+            defaults,
+            known: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    pub fn change_declared(&self, change: Change<Arc<Declared>>) {
+        let mut known = self.known.lock();
+        let services = known.change_declared(change);
+        for service in services {
+            known.settle(&service, &self.house, self.defaults);
+        }
+        drop(known);
+        self.changed.notify_one();
+    }
+
+    pub fn change_ports(&self, change: Change<Ports>) {
+        differences(&mut self.known.lock().ports, change);
+        self.changed.notify_one();
+    }
+
+    /// On the wake path: whoever waits is released before this returns.
+    pub fn change_ready(&self, change: Change<Ready>) {
+        let mut known = self.known.lock();
+        for service in known.change_ready(change) {
+            known.publish(&service);
+        }
+    }
+
+    /// Resolves after a change of what the table is made of.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub fn table(&self) -> Table {
+        let known = self.known.lock();
+        let mut table = Table::default();
+        for (service, entry) in &known.rooms {
+            let ways = known.ways(service, entry);
+            for routed in &entry.spoken_for.routed {
+                let way = ways
+                    .iter()
+                    .find(|(number, _)| i32::from(*number) == routed.port);
+                if let (Some((_, way)), Ok(port)) = (way, routed.resolver_port.try_into()) {
+                    table.by_port.insert(port, way.clone());
+                }
+            }
+            let name = ServiceName {
+                namespace: service.namespace.to_string(),
+                name: service.name.to_string(),
+            };
+            if !ways.is_empty() {
+                table.by_name.insert(name, ways);
+            }
+        }
+        table
+    }
+
+    pub fn room(&self, namespace: &str, service: &str) -> Option<Arc<Room>> {
+        let known = self.known.lock();
+        let entry = known.rooms.get(&Key::new(namespace, service))?;
+        Some(entry.room.clone())
+    }
+
+    pub fn rooms(&self) -> Vec<(Key, Arc<Declared>)> {
+        let known = self.known.lock();
+        let rooms = known.rooms.iter();
+        rooms
+            .map(|(service, entry)| (service.clone(), entry.spoken_for.clone()))
+            .collect()
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// The services that may be spoken for by others than before.
+    fn change_declared(&mut self, change: Change<Arc<Declared>>) -> BTreeSet<Key> {
+        let mut services = BTreeSet::new();
+        let changed = differences(&mut self.declared, change);
+        for (key, before, now) in changed {
+            if let Some(before) = before {
+                let service = key.beside(&before.service);
+                if let Some(users) = self.by_service.get_mut(&service) {
+                    users.remove(&key);
+                }
+                services.insert(service);
+            }
+            if let Some(now) = now {
+                let service = key.beside(&now.service);
+                self.by_service
+                    .entry(service.clone())
+                    .or_default()
+                    .insert(key);
+                services.insert(service);
+            }
+        }
+        services
+    }
+
+    /// The oldest that names a service speaks for it.
+    fn settle(&mut self, service: &Key, house: &Arc<House>, defaults: Limits) {
+        let users = self.by_service.get(service).into_iter().flatten();
+        let candidates = users.filter_map(|key| Some((key, self.declared.get(key)?)));
+        let oldest = candidates.min_by_key(|(key, declared)| (declared.created, (*key).clone()));
+        let Some((_, declared)) = oldest else {
+            self.rooms.remove(service);
+            self.by_service.remove(service);
+            return;
+        };
+        let declared = declared.clone();
+        let limits = Limits {
+            patience: declared.patience.unwrap_or(defaults.patience),
+            seats: declared.seats.unwrap_or(defaults.seats),
+        };
+        let is_new = !self.rooms.contains_key(service);
+        let entry = self.rooms.entry(service.clone()).or_insert_with(|| Entry {
+            room: Room::new(house, &service.namespace, &service.name, limits),
+            rules: declared.compiled(),
+            spoken_for: declared.clone(),
+        });
+        if entry.spoken_for.probe_rules != declared.probe_rules {
+            entry.rules = declared.compiled();
+        }
+        entry.room.set_limits(limits);
+        entry.room.set_proxied(declared.mode == Some(Mode::Proxy));
+        entry.spoken_for = declared;
+        if is_new {
+            self.publish(service);
+        }
+    }
+
+    fn change_ready(&mut self, change: Change<Ready>) -> BTreeSet<Key> {
+        let mut services = BTreeSet::new();
+        for (key, before, now) in differences(&mut self.ready, change) {
+            if let Some(before) = before {
+                let service = key.beside(&before.service);
+                if let Some(slices) = self.slices_of.get_mut(&service) {
+                    slices.remove(&key);
+                }
+                services.insert(service);
+            }
+            if let Some(now) = now {
+                let service = key.beside(&now.service);
+                self.slices_of
+                    .entry(service.clone())
+                    .or_default()
+                    .insert(key);
+                services.insert(service);
+            }
+        }
+        services
+    }
+
+    fn publish(&self, service: &Key) {
+        let Some(entry) = self.rooms.get(service) else {
+            return;
+        };
+        let slices = self.slices_of.get(service).into_iter().flatten();
+        let mut ready: HashMap<Arc<str>, Vec<SocketAddr>> = HashMap::new();
+        for slice in slices.filter_map(|key| self.ready.get(key)) {
+            for (name, number) in &slice.ports {
+                let addresses = slice.addresses.iter();
+                ready
+                    .entry(name.clone())
+                    .or_default()
+                    .extend(addresses.map(|ip| SocketAddr::new(*ip, *number)));
+            }
+        }
+        ready.retain(|_, addresses| !addresses.is_empty());
+        entry.room.publish(&ready);
+    }
+
+    fn ways(&self, service: &Key, entry: &Entry) -> Vec<(u16, Arc<Way>)> {
+        let private = service.beside(&names::private_service(&service.name));
+        let ports = self.ports.get(&private).into_iter();
+        ports
+            .flat_map(|ports| &ports.0)
+            .map(|port| {
+                let way = Way {
+                    room: entry.room.clone(),
+                    port: port.name.clone(),
+                    speaks: port.speaks,
+                    rules: entry.rules.clone(),
+                };
+                (port.number, Arc::new(way))
+            })
+            .collect()
+    }
+}
+
+/// Applies a change and tells what is other than before, with before and now.
+pub(crate) fn differences<F: Clone + PartialEq>(
+    known: &mut HashMap<Key, F>,
+    change: Change<F>,
+) -> Vec<(Key, Option<F>, Option<F>)> {
+    let mut differences = Vec::new();
+    let mut put = |known: &mut HashMap<Key, F>, key: Key, now: F| {
+        let before = known.insert(key.clone(), now.clone());
+        if before.as_ref() != Some(&now) {
+            differences.push((key, before, Some(now)));
+        }
+    };
+    match change {
+        Change::Applied(key, now) => put(known, key, now),
+        Change::Deleted(key) => {
+            let before = known.remove(&key);
+            differences.extend(before.map(|before| (key, Some(before), None)));
+        }
+        Change::Listed(scope, all) => {
+            let listed: BTreeSet<Key> = all.iter().map(|(key, _)| key.clone()).collect();
+            for (key, now) in all {
+                put(known, key, now);
+            }
+            let gone = known.extract_if(|key, _| scope.covers(key) && !listed.contains(key));
+            differences.extend(gone.map(|(key, before)| (key, Some(before), None)));
+        }
+    }
+    differences
+}
+
+#[cfg(test)]
+mod tests;

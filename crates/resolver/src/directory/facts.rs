@@ -1,0 +1,137 @@
+//! What the resolver needs of the objects that it watches, and no more.
+
+use crate::route::Speaks;
+use elasti_api::{
+    ElastiService, ElastiServiceSpec, ElastiServiceStatus, Mode, ProbeRule, RoutedPort,
+    names::PRIVATE_LABEL,
+};
+use elasti_core::probe::ProbeRules;
+use jiff::Timestamp;
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use kube::{ResourceExt, api::DynamicObject};
+use serde::Deserialize;
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+/// An ElastiService.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared {
+    pub created: Option<Timestamp>,
+    pub service: String,
+    pub mode: Option<Mode>,
+    pub routed: Vec<RoutedPort>,
+    pub patience: Option<Duration>,
+    pub seats: Option<usize>,
+    pub probe_rules: Vec<ProbeRule>,
+    /// For whoever asks for the directory.
+    pub object: Arc<ElastiService>,
+}
+
+/// Ports of a service, from its private copy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ports(pub Vec<Port>);
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    pub name: Arc<str>,
+    pub number: u16,
+    pub speaks: Speaks,
+}
+
+/// What is ready behind a service, as one slice of its private copy says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ready {
+    /// The public one.
+    pub service: Arc<str>,
+    pub ports: Vec<(Arc<str>, u16)>,
+    pub addresses: Vec<IpAddr>,
+}
+
+// === impl Declared ===
+
+impl Declared {
+    /// `None` if it cannot be understood: its condition tells its owner, and nobody else is harmed.
+    pub fn read(mut object: DynamicObject) -> Option<Self> {
+        object.metadata.managed_fields = None;
+        object.metadata.annotations = None;
+        let spec = ElastiServiceSpec::deserialize(&object.data["spec"]).ok()?;
+        let status = ElastiServiceStatus::deserialize(&object.data["status"]).ok();
+        let hold = spec.hold.as_ref();
+        let timeout = hold.and_then(|hold| hold.timeout.as_ref());
+        let seats = hold.and_then(|hold| hold.max_pending);
+        Some(Self {
+            created: object
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0),
+            service: spec.service.clone(),
+            mode: status.as_ref().and_then(|status| status.mode),
+            routed: status
+                .iter()
+                .flat_map(|status| status.ports.clone())
+                .collect(),
+            patience: timeout.and_then(|timeout| timeout.get().ok()),
+            seats: seats.and_then(|seats| seats.try_into().ok()),
+            probe_rules: spec.probe_response.clone(),
+            object: Arc::new(ElastiService {
+                metadata: object.metadata,
+                spec,
+                status,
+            }),
+        })
+    }
+
+    pub(super) fn compiled(&self) -> Arc<ProbeRules> {
+        let (rules, errors) = ProbeRules::compile(&self.probe_rules);
+        for error in errors {
+            tracing::warn!(elasti_service = self.object.name_any(), %error, "A rule was left out");
+        }
+        Arc::new(rules)
+    }
+}
+
+// === impl Ports ===
+
+impl From<Service> for Ports {
+    fn from(service: Service) -> Self {
+        let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
+        let tcp = ports.into_iter().filter(|port| {
+            port.protocol
+                .as_deref()
+                .is_none_or(|protocol| protocol == "TCP")
+        });
+        let port = |port: k8s_openapi::api::core::v1::ServicePort| {
+            Some(Port {
+                number: port.port.try_into().ok()?,
+                speaks: Speaks::from(port.app_protocol.as_deref().unwrap_or_default()),
+                name: port.name.unwrap_or_default().into(),
+            })
+        };
+        Self(tcp.filter_map(port).collect())
+    }
+}
+
+// === impl Ready ===
+
+impl From<EndpointSlice> for Ready {
+    fn from(slice: EndpointSlice) -> Self {
+        let label = slice.labels().get(PRIVATE_LABEL);
+        let ports = slice.ports.iter().flatten().filter_map(|port| {
+            let name = port.name.clone().unwrap_or_default();
+            Some((name.into(), port.port?.try_into().ok()?))
+        });
+        let is_ready = |endpoint: &&k8s_openapi::api::discovery::v1::Endpoint| {
+            let conditions = endpoint.conditions.as_ref();
+            conditions
+                .and_then(|conditions| conditions.ready)
+                .unwrap_or(true)
+        };
+        let ready = slice.endpoints.iter().filter(is_ready);
+        let addresses = ready.flat_map(|endpoint| &endpoint.addresses);
+        Self {
+            service: label.map(String::as_str).unwrap_or_default().into(),
+            ports: ports.collect(),
+            addresses: addresses.filter_map(|text| text.parse().ok()).collect(),
+        }
+    }
+}

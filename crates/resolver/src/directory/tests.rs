@@ -1,0 +1,102 @@
+use super::*;
+use elasti_runtime::watch::Scope;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+fn directory() -> Directory {
+    let house = House::new(10, mpsc::channel(1).0);
+    let defaults = Limits {
+        patience: Duration::from_secs(600),
+        seats: 100,
+    };
+    Directory::new(house, defaults)
+}
+
+fn declared(name: &str, created: &str, spec: &Value) -> (Key, Arc<Declared>) {
+    let mut full = json!({
+        "service": "web",
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+    });
+    full.as_object_mut()
+        .unwrap()
+        .extend(spec.as_object().unwrap().clone());
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "elasti.truefoundry.com/v1alpha1",
+        "kind": "ElastiService",
+        "metadata": {"name": name, "namespace": "shop", "creationTimestamp": created},
+        "spec": full,
+        "status": {"mode": "proxy", "ports": [{"port": 80, "resolverPort": 10_080}]},
+    }))
+    .unwrap();
+    (
+        Key::new("shop", name),
+        Arc::new(Declared::read(object).unwrap()),
+    )
+}
+
+fn ports() -> Change<Ports> {
+    let port = facts::Port {
+        name: "http".into(),
+        number: 80,
+        speaks: crate::route::Speaks::Anything,
+    };
+    let key = Key::new("shop", &names::private_service("web"));
+    Change::Applied(key, Ports(vec![port]))
+}
+
+fn ready(addresses: &[&str]) -> Ready {
+    Ready {
+        service: "web".into(),
+        ports: vec![("http".into(), 8080)],
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+    }
+}
+
+#[tokio::test]
+async fn a_routed_port_leads_to_the_room_of_its_service() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key.clone(), web));
+    directory.change_ports(ports());
+    let table = directory.table();
+    assert_eq!(&*table.by_port[&10_080].port, "http");
+    directory.change_declared(Change::Deleted(key));
+    assert!(directory.table().by_port.is_empty(), "nobody speaks for it");
+}
+
+#[tokio::test]
+async fn ready_endpoints_reach_the_room_at_once_in_whatever_order_things_are_told() {
+    let directory = directory();
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice.clone(), ready(&["10.0.0.1"])));
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, web));
+    let room = directory.room("shop", "web").unwrap();
+    assert!(room.is_awake());
+    directory.change_ready(Change::Applied(slice, ready(&[])));
+    assert!(!room.is_awake());
+    directory.change_ready(Change::Listed(Scope::All, Vec::new()));
+    assert!(!room.is_awake(), "a re-list leaves no ghosts");
+}
+
+#[tokio::test]
+async fn the_older_of_two_speaks_for_a_service() {
+    let directory = directory();
+    let (young, second) = declared(
+        "young",
+        "2026-02-01T00:00:00Z",
+        &json!({"hold": {"maxPending": 1}}),
+    );
+    let (old, first) = declared(
+        "old",
+        "2026-01-01T00:00:00Z",
+        &json!({"hold": {"maxPending": 2}}),
+    );
+    directory.change_declared(Change::Applied(young, second));
+    directory.change_declared(Change::Applied(old.clone(), first));
+    assert_eq!(directory.rooms()[0].1.seats, Some(2));
+    directory.change_declared(Change::Deleted(old));
+    assert_eq!(directory.rooms()[0].1.seats, Some(1));
+}

@@ -1,0 +1,135 @@
+//! One listener for each port that stands for a service, opened and closed as services come and go.
+
+use crate::{proxy::Proxy, route::Table};
+use elasti_runtime::readiness::Pending;
+use std::{
+    collections::{BTreeSet, HashMap, hash_map::Entry},
+    io,
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// What all listeners share.
+#[derive(Clone)]
+pub struct Listeners {
+    pub proxy: Proxy,
+    pub tasks: TaskTracker,
+    /// Connections at once; those beyond wait in the kernel.
+    pub connections: Arc<Semaphore>,
+    /// No more connections are taken.
+    pub stop: CancellationToken,
+}
+
+/// Before a port that could not be opened, or a connection that could not be taken, is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// On every address; a host without IPv6 has none of that kind.
+pub async fn bind(port: u16) -> io::Result<TcpListener> {
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
+        }
+        bound => bound,
+    }
+}
+
+// === impl Listeners ===
+
+impl Listeners {
+    /// The port on which requests say whose they are.
+    pub async fn named(&self, listener: TcpListener) {
+        let serve = |proxy: Proxy, stream: TcpStream, client| async move {
+            proxy.named(stream, client).await;
+        };
+        self.accept(listener, &self.stop, serve).await;
+    }
+
+    /// Follows the table until it ends; `pending` is done when all that it names are open.
+    pub async fn follow(&self, mut table: watch::Receiver<Arc<Table>>, pending: Pending) {
+        let mut pending = Some(pending);
+        let mut open: HashMap<u16, CancellationToken> = HashMap::new();
+        loop {
+            let wanted: BTreeSet<u16> = table.borrow_and_update().by_port.keys().copied().collect();
+            open.retain(|port, closed| {
+                let keep = wanted.contains(port);
+                if !keep {
+                    closed.cancel();
+                }
+                keep
+            });
+            let mut all = true;
+            for port in wanted {
+                let Entry::Vacant(vacant) = open.entry(port) else {
+                    continue;
+                };
+                match self.open(port).await {
+                    Ok(closed) => drop(vacant.insert(closed)),
+                    Err(error) => {
+                        tracing::error!(port, %error, "Cannot listen on a port");
+                        all = false;
+                    }
+                }
+            }
+            if all {
+                pending.take();
+            }
+            let again = if all { Duration::MAX } else { RETRY };
+            match timeout(again, table.changed()).await {
+                Ok(Ok(())) | Err(_) => {}
+                Ok(Err(_)) => return,
+            }
+        }
+    }
+
+    async fn open(&self, port: u16) -> io::Result<CancellationToken> {
+        let listener = bind(port).await?;
+        let closed = self.stop.child_token();
+        let (this, token) = (self.clone(), closed.clone());
+        self.tasks.spawn(async move {
+            let serve = move |proxy: Proxy, stream, client| async move {
+                let way = proxy.table().by_port.get(&port).cloned();
+                if let Some(way) = way {
+                    proxy.routed(way, stream, client).await;
+                }
+            };
+            this.accept(listener, &token, serve).await;
+        });
+        Ok(closed)
+    }
+
+    async fn accept<F, R>(&self, listener: TcpListener, closed: &CancellationToken, serve: F)
+    where
+        F: Fn(Proxy, TcpStream, std::net::SocketAddr) -> R,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        let accepting = async {
+            loop {
+                let Ok(permit) = self.connections.clone().acquire_owned().await else {
+                    return;
+                };
+                match listener.accept().await {
+                    Ok((stream, client)) => {
+                        let served = serve(self.proxy.clone(), stream, client);
+                        self.tasks.spawn(async move {
+                            served.await;
+                            drop(permit);
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "Could not take a connection");
+                        sleep(PAUSE).await;
+                    }
+                }
+            }
+        };
+        closed.run_until_cancelled(accepting).await;
+    }
+}

@@ -1,0 +1,76 @@
+//! elasti-resolver: environment, signals, listeners; the rest is the library.
+
+mod cli;
+
+use crate::cli::Cli;
+use anyhow::{Context, Result};
+use clap::Parser;
+use elasti_resolver::{Parts, listen};
+use elasti_runtime::{admin, logs, readiness::Readiness, sentry, shutdown};
+use kube::{Client, Config};
+use prometheus::Registry;
+use std::{process::ExitCode, time::Duration};
+use tokio_util::sync::CancellationToken;
+
+/// An API server that does not even answer is given up soon, and tried again.
+const CONNECT: Duration = Duration::from_secs(5);
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("elasti-resolver: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<()> {
+    let sentry = sentry::init(cli.sentry())?;
+    let format = if cli.log_format == "json" {
+        logs::Format::Json
+    } else {
+        logs::Format::Text
+    };
+    logs::init(&cli.log_level, format, sentry.layer())?;
+    let unused = cli.unused();
+    if !unused.is_empty() {
+        tracing::info!(unused = unused.join(", "), "Accepted, and without use here");
+    }
+    let ended = work(cli).await;
+    ended.inspect_err(|error| tracing::error!(error = format!("{error:#}"), "Ending"))
+}
+
+async fn work(cli: Cli) -> Result<()> {
+    let mut config = Config::infer().await.context("finding the API server")?;
+    config.connect_timeout = Some(CONNECT);
+    config.default_retry = false;
+    let client = Client::try_from(config)?;
+    let shutdown = CancellationToken::new();
+    let signals = shutdown::on_signals(shutdown.clone())?;
+    let registry = Registry::new();
+    let readiness = Readiness::new();
+    let parts = Parts::new(client, cli.settings(), &registry, readiness.clone())?;
+    let routes = parts
+        .internal_routes()
+        .merge(admin::router(registry, readiness));
+    let internal = listen::bind(cli.port)
+        .await
+        .with_context(|| format!("opening port {}", cli.port))?;
+    let ended = CancellationToken::new();
+    let serve = admin::serve(internal, routes, ended.clone());
+    let resolve = async {
+        let outcome = parts.run(shutdown).await;
+        ended.cancel();
+        outcome
+    };
+    tokio::select! {
+        never = signals => match never {},
+        (resolved, served) = async { tokio::join!(resolve, serve) } => {
+            resolved?;
+            served?;
+            Ok(())
+        }
+    }
+}
