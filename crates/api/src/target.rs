@@ -36,18 +36,6 @@ impl ScaleTargetRef {
             kind => kind,
         }
     }
-
-    pub fn group(&self) -> &str {
-        self.api_version
-            .split_once('/')
-            .map_or("", |(group, _)| group)
-    }
-
-    pub fn version(&self) -> &str {
-        self.api_version
-            .split_once('/')
-            .map_or(self.api_version.as_str(), |(_, version)| version)
-    }
 }
 
 #[cfg(test)]
@@ -67,16 +55,5 @@ mod tests {
         assert_eq!(target("apps/v1", "deployments").kind(), "Deployment");
         assert_eq!(target("argoproj.io/v1alpha1", "rollouts").kind(), "Rollout");
         assert_eq!(target("apps/v1", "StatefulSet").kind(), "StatefulSet");
-    }
-
-    #[test]
-    fn api_version_splits_into_group_and_version() {
-        let rollout = target("argoproj.io/v1alpha1", "Rollout");
-        assert_eq!(
-            (rollout.group(), rollout.version()),
-            ("argoproj.io", "v1alpha1")
-        );
-        let core = target("v1", "ReplicationController");
-        assert_eq!((core.group(), core.version()), ("", "v1"));
     }
 }
