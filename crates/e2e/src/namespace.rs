@@ -12,7 +12,7 @@ pub struct Namespace(String);
 // === impl Namespace ===
 
 impl Namespace {
-    pub(crate) async fn create(client: &Client, test: &str) -> Result<Self> {
+    pub async fn create(client: &Client, test: &str) -> Result<Self> {
         let object = Object {
             metadata: ObjectMeta {
                 generate_name: Some(format!("{}-", name_after(test))),
@@ -36,11 +36,15 @@ impl Namespace {
         Ok(Self(name))
     }
 
-    pub(crate) async fn delete(&self, client: &Client) -> Result<()> {
-        Api::<Object>::all(client.clone())
+    pub async fn delete(&self, client: &Client) -> Result<()> {
+        let deleted = Api::<Object>::all(client.clone())
             .delete(&self.0, &DeleteParams::background())
-            .await?;
-        Ok(())
+            .await;
+        match deleted {
+            // The test itself may have deleted it.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => Ok(deleted.map(drop)?),
+        }
     }
 
     pub fn name(&self) -> &str {

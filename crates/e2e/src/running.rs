@@ -1,4 +1,8 @@
 use anyhow::{Context, Result};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
 use std::{
     env,
     path::PathBuf,
@@ -17,8 +21,37 @@ impl Running {
             .with_context(|| format!("starting {command:?}"))?;
         Ok(Self(child))
     }
+
+    pub fn is_alive(&mut self) -> Result<bool> {
+        Ok(self.0.try_wait()?.is_none())
+    }
+
+    /// Stops it where it is, until [`go_on`](Self::go_on).
+    pub fn freeze(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    pub fn go_on(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub fn end(mut self) -> Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        let status = self.0.wait()?;
+        anyhow::ensure!(status.success(), "it ended with {status}");
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(signal::kill(
+            Pid::from_raw(self.0.id().try_into()?),
+            signal,
+        )?)
+    }
 }
 
+/// Killed, not asked.
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();

@@ -1,6 +1,8 @@
 //! The application that tests put to sleep: it answers every request with what it was asked. Called
-//! as `elasti-echo get URL` it is the client instead, for use inside pods.
+//! as `elasti-echo get URL` it is the client instead, for use inside pods. As `elasti-echo
+//! ports=8012,10000-10063` it listens there too, and so stands in for a resolver.
 
+use anyhow::{Context, Result, bail};
 use http_body_util::Full;
 use hyper::{
     Request, Response,
@@ -19,27 +21,49 @@ use tokio::{
 const PORT: u16 = 8080;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
-    match args
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
-        [] => serve().await,
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        [] => serve(&[]).await,
         ["get", url] => {
             print!("{}", elasti_e2e::fetch(url).await?);
             Ok(())
         }
-        other => anyhow::bail!("elasti-echo takes nothing, or `get URL`, not {other:?}"),
+        [arg] if let Some(list) = arg.strip_prefix("ports=") => serve(&ports(list)?).await,
+        other => bail!("elasti-echo takes nothing, `ports=LIST`, or `get URL`, not {other:?}"),
     }
 }
 
-async fn serve() -> anyhow::Result<()> {
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).await?;
-    println!("Listening on {PORT}");
+/// `8012,10000-10063`
+fn ports(list: &str) -> Result<Vec<u16>> {
+    let mut ports = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let parse = |text: &str| {
+            text.parse::<u16>()
+                .with_context(|| format!("port {text:?}"))
+        };
+        ports.extend(parse(first)?..=parse(last)?);
+    }
+    Ok(ports)
+}
+
+async fn serve(more: &[u16]) -> Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
+    let mut listeners = JoinSet::new();
+    for port in more.iter().chain([&PORT]) {
+        let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, *port)).await?;
+        listeners.spawn(accept(listener));
+    }
+    println!("Listening on {PORT}");
+    tokio::select! {
+        Some(ended) = listeners.join_next() => ended?,
+        _ = stop.recv() => Ok(()),
+    }
+}
+
+async fn accept(listener: TcpListener) -> Result<()> {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -48,7 +72,6 @@ async fn serve() -> anyhow::Result<()> {
                 connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(echo)));
             }
             Some(_) = connections.join_next() => {}
-            _ = stop.recv() => return Ok(()),
         }
     }
 }

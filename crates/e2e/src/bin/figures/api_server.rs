@@ -1,0 +1,132 @@
+//! What the API server itself says of who writes and who watches.
+
+use anyhow::{Context, Result};
+use kube::Client;
+use std::{collections::BTreeMap, fmt, time::Duration};
+use tokio::time;
+
+/// Controllers create endpoint slices at 20 a second: 5 000 services keep them busy for minutes.
+const PATIENCE: Duration = Duration::from_secs(1_200);
+const CALM: Duration = Duration::from_secs(5);
+const WRITES: [&str; 5] = ["POST", "PUT", "PATCH", "APPLY", "DELETE"];
+/// Heartbeats: of kubelets, and of whoever leads something.
+const HEARTBEATS: [&str; 2] = ["leases", "nodes"];
+
+/// Requests by what they are about, such as `PATCH elastiservices/status`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Requests(BTreeMap<String, f64>);
+
+pub(crate) struct ApiServer<'a>(pub(crate) &'a Client);
+
+// === impl ApiServer ===
+
+impl ApiServer<'_> {
+    /// That run now.
+    pub(crate) async fn watches(&self) -> Result<Requests> {
+        let is_watch = |labels: &BTreeMap<&str, &str>| labels.get("verb") == Some(&"WATCH");
+        self.requests("apiserver_longrunning_requests", is_watch)
+            .await
+    }
+
+    /// Since the API server started.
+    pub(crate) async fn writes(&self) -> Result<Requests> {
+        let is_write = |labels: &BTreeMap<&str, &str>| {
+            WRITES.contains(labels.get("verb").unwrap_or(&""))
+                && !HEARTBEATS.contains(labels.get("resource").unwrap_or(&""))
+        };
+        self.requests("apiserver_request_total", is_write).await
+    }
+
+    async fn requests(
+        &self,
+        metric: &str,
+        counts: impl Fn(&BTreeMap<&str, &str>) -> bool,
+    ) -> Result<Requests> {
+        let request = http::Request::get("/metrics").body(Vec::new())?;
+        let text = self.0.request_text(request).await?;
+        let mut requests = Requests::default();
+        for line in text.lines() {
+            let Some((labels, value)) = parse(metric, line) else {
+                continue;
+            };
+            if counts(&labels) {
+                let label = |name| labels.get(name).copied().unwrap_or_default();
+                let what = [label("resource"), label("subresource")].join("/");
+                let what = format!(
+                    "{} {} ({})",
+                    label("verb"),
+                    what.trim_end_matches('/'),
+                    label("scope")
+                );
+                *requests.0.entry(what).or_default() += value;
+            }
+        }
+        Ok(requests)
+    }
+
+    /// Until nobody has written for a while.
+    pub(crate) async fn quiet(&self) -> Result<()> {
+        let quiet = async {
+            let mut before = self.writes().await?;
+            loop {
+                time::sleep(CALM).await;
+                let now = self.writes().await?;
+                if now == before {
+                    return Ok(());
+                }
+                before = now;
+            }
+        };
+        time::timeout(PATIENCE, quiet)
+            .await
+            .context("waiting until nobody writes")?
+    }
+}
+
+// === impl Requests ===
+
+impl Requests {
+    /// What there is more of than there was; what there is less of is no concern of ours.
+    pub(crate) fn beyond(&self, before: &Self) -> Self {
+        let more = |(what, count): (&String, &f64)| {
+            let more = count - before.0.get(what).unwrap_or(&0.0);
+            (more > 0.0).then(|| (what.clone(), more))
+        };
+        Self(self.0.iter().filter_map(more).collect())
+    }
+
+    /// Controllers of Kubernetes do not patch; an operator hardly does anything else.
+    pub(crate) fn patches(&self) -> f64 {
+        let is_patch = |what: &str| what.starts_with("PATCH") || what.starts_with("APPLY");
+        let patches = self.0.iter().filter(|(what, _)| is_patch(what));
+        patches.map(|(_, count)| count).sum()
+    }
+
+    pub(crate) fn total(&self) -> f64 {
+        self.0.values().fold(0.0, |sum, count| sum + count)
+    }
+}
+
+impl fmt::Display for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self
+            .0
+            .iter()
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect();
+        f.write_str(&all.join(", "))
+    }
+}
+
+/// Labels and value of a line of that metric.
+fn parse<'a>(metric: &str, line: &'a str) -> Option<(BTreeMap<&'a str, &'a str>, f64)> {
+    let (labels, value) = line
+        .strip_prefix(metric)?
+        .strip_prefix('{')?
+        .rsplit_once("} ")?;
+    let labels = labels
+        .split("\",")
+        .filter_map(|label| label.trim_end_matches('"').split_once("=\""))
+        .collect();
+    Some((labels, value.parse().ok()?))
+}

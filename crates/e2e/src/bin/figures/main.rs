@@ -1,0 +1,104 @@
+//! elasti-figures: how fast the operator is and what it costs, measured from outside, on a real API
+//! server.
+
+mod api_server;
+mod measure;
+mod operator;
+mod population;
+mod prometheus;
+mod report;
+mod resolver;
+mod stage;
+mod witness;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, ValueEnum};
+use elasti_cluster::Cluster;
+use report::Report;
+use std::{env, fs, path::PathBuf, process::ExitCode};
+
+const CLUSTER: &str = "figures";
+
+/// Measures the operator on a local cluster of its own, or on that of KUBECONFIG, whose API server
+/// must let us read its metrics.
+#[derive(Parser)]
+#[command(name = "elasti-figures", version)]
+struct Cli {
+    /// How many ElastiServices are many
+    #[arg(long, default_value_t = 5_000)]
+    services: usize,
+
+    /// Measure this alone; may be repeated
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+
+    /// The operator to measure; without it, the one that was built beside this program
+    #[arg(long)]
+    operator: Option<PathBuf>,
+
+    /// How the operator routes to resolvers
+    #[arg(long, default_value = "port", value_parser = ["port", "host"])]
+    routing: String,
+
+    /// Give every ElastiService a Prometheus trigger, which is asked every 30 s and says idle
+    #[arg(long)]
+    triggers: bool,
+
+    /// Also write the figures to this file
+    #[arg(long)]
+    csv: Option<PathBuf>,
+
+    /// Leave the local cluster running, for the next time
+    #[arg(long)]
+    keep: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// API watches with one and with a hundred ElastiServices
+    Watches,
+    /// Start, memory, rest and restart with many
+    Many,
+    /// 300 sleeping services created at once, then a knock for each of them
+    Burst,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("elasti-figures: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    let cluster = match env::var("KUBECONFIG") {
+        Ok(config) if !config.is_empty() => Cluster::existing(None),
+        _ => Cluster::up(CLUSTER)?,
+    };
+    let mut report = Report::default();
+    let outcome = cluster.run(async || {
+        tokio::select! {
+            outcome = measure::all(&cluster, cli, &mut report) => outcome,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        }
+    });
+    print!("{report}");
+    if let Some(path) = &cli.csv {
+        fs::write(path, report.csv()).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if cluster.is_local() && !cli.keep {
+        Cluster::down(CLUSTER)?;
+    }
+    outcome
+}
+
+// === impl Cli ===
+
+impl Cli {
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+}

@@ -1,0 +1,99 @@
+//! Thousands of ElastiServices: start, rest, memory, and a restart with nothing left to do.
+
+use super::Measurement;
+use crate::{operator::Operator, population::names, report::Goal};
+use anyhow::Result;
+use std::time::Duration;
+use tokio::time;
+
+const REST: Duration = Duration::from_secs(60);
+/// In which the operator asks every trigger once. What is new in an answer is written.
+const POLLING_INTERVAL: Duration = Duration::from_secs(30);
+
+impl Measurement<'_> {
+    pub(super) async fn many(&mut self, services: usize) -> Result<()> {
+        self.population.add(&names("many", services)).await?;
+        self.calm().await?;
+        let operator = self.start(services).await?;
+        time::sleep(POLLING_INTERVAL).await;
+        self.calm().await?;
+        self.rest(&operator).await?;
+        self.add_memory("start", &operator)?;
+        self.stop_counting_watches(operator).await?;
+
+        self.calm().await?;
+        let operator = self.restart().await?;
+        self.add_memory("restart", &operator)?;
+        operator.stop().await
+    }
+
+    async fn start(&mut self, new: usize) -> Result<Operator> {
+        let before = self.api_server.writes().await?;
+        let operator = Operator::start(self.stage)?;
+        let done = self.sleepers.reach(self.population.count).await?;
+        let writes = self.api_server.writes().await?.beyond(&before);
+        eprintln!("  {writes}");
+        self.add_time("start", done - operator.started);
+        self.report.add(
+            format!("{}: PATCH and APPLY for each until then", self.count()),
+            writes.patches() / new as f64,
+            "requests",
+            Goal::None,
+        );
+        Ok(operator)
+    }
+
+    async fn restart(&mut self) -> Result<Operator> {
+        let before = self.api_server.writes().await?;
+        let operator = Operator::start(self.stage)?;
+        let done = operator.settles(self.count()).await?;
+        self.add_time("restart", done - operator.started);
+        time::sleep(POLLING_INTERVAL).await;
+        self.calm().await?;
+        let writes = self.api_server.writes().await?.beyond(&before);
+        eprintln!("  {writes}");
+        self.report.add(
+            format!("{}: API writes after restart", self.count()),
+            writes.total(),
+            "in all",
+            Goal::AtMost(0.0),
+        );
+        Ok(operator)
+    }
+
+    async fn rest(&mut self, operator: &Operator) -> Result<()> {
+        let (cpu, writes) = (operator.cpu()?, self.api_server.writes().await?);
+        time::sleep(REST).await;
+        let cpu = operator.cpu()? - cpu;
+        let writes = self.api_server.writes().await?.beyond(&writes);
+        eprintln!("  {writes}");
+        self.report.add(
+            format!("{}: CPU at rest", self.count()),
+            100.0 * cpu / REST.as_secs_f64(),
+            "% of a core",
+            Goal::Below(2.0),
+        );
+        self.report.add(
+            format!("{}: API writes at rest", self.count()),
+            writes.total(),
+            "per minute",
+            Goal::AtMost(0.0),
+        );
+        Ok(())
+    }
+
+    fn add_time(&mut self, what: &str, took: Duration) {
+        let figure = format!("{}: from {what} to all reconciled", self.count());
+        self.report
+            .add(figure, took.as_secs_f64(), "s", Goal::Below(60.0));
+    }
+
+    fn add_memory(&mut self, after: &str, operator: &Operator) -> Result<()> {
+        let memory = operator.memory()?;
+        for (when, mib) in [("now", memory.resident), ("at most", memory.peak)] {
+            let figure = format!("{}: resident memory after {after}, {when}", self.count());
+            self.report.add(figure, mib, "MiB", Goal::Below(75.0));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,166 @@
+//! What the API server tells of the objects, through watches that are warm before anything is measured.
+
+use crate::population::targets;
+use anyhow::{Context, Result, bail};
+use elasti_api::{ElastiService, Mode, Phase};
+use futures::{StreamExt, pin_mut};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DynamicObject, ListParams},
+    runtime::watcher::{self, Event, watcher},
+};
+use serde::de::DeserializeOwned;
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt::Debug,
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{self, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(1_200);
+
+/// Counts the ElastiServices that are reconciled: asleep, in proxy mode, and of the generation that
+/// the status speaks of.
+pub(crate) struct Sleepers {
+    api: Api<ElastiService>,
+    count: watch::Receiver<(usize, Instant)>,
+    _watch: JoinSet<()>,
+}
+
+/// Sees targets being scaled.
+pub(crate) struct Scales {
+    seen: mpsc::UnboundedReceiver<Scaled>,
+    _watch: JoinSet<()>,
+}
+
+struct Scaled {
+    target: String,
+    replicas: i64,
+    at: Instant,
+}
+
+// === impl Sleepers ===
+
+impl Sleepers {
+    pub(crate) fn watch(client: &Client, namespace: &str) -> Self {
+        let (tell, count) = watch::channel((0, Instant::now()));
+        let mut asleep = HashSet::new();
+        let tally = move |event: Event<ElastiService>| {
+            let is_news = match event {
+                Event::Apply(object) | Event::InitApply(object) if is_asleep(&object) => {
+                    asleep.insert(object.name_any())
+                }
+                Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => {
+                    asleep.remove(&object.name_any())
+                }
+                Event::Init | Event::InitDone => false,
+            };
+            if is_news {
+                tell.send_replace((asleep.len(), Instant::now()));
+            }
+        };
+        let api: Api<ElastiService> = Api::namespaced(client.clone(), namespace);
+        let mut watch = JoinSet::new();
+        watch.spawn(follow(api.clone(), tally));
+        Self {
+            api,
+            count,
+            _watch: watch,
+        }
+    }
+
+    /// When that many were asleep.
+    pub(crate) async fn reach(&mut self, count: usize) -> Result<Instant> {
+        let enough = self.count.wait_for(|(asleep, _)| *asleep >= count);
+        if let Ok(seen) = time::timeout(PATIENCE, enough).await {
+            return Ok(seen.context("the watch of the ElastiServices ended")?.1);
+        }
+        bail!(
+            "{count} ElastiServices should sleep by now, but are {:?}",
+            self.states().await?
+        )
+    }
+
+    async fn states(&self) -> Result<BTreeMap<String, usize>> {
+        let mut states = BTreeMap::new();
+        for object in self.api.list(&ListParams::default()).await? {
+            let status = object.status.unwrap_or_default();
+            let state = format!("{:?} in mode {:?}", status.phase, status.mode);
+            *states.entry(state).or_default() += 1;
+        }
+        Ok(states)
+    }
+}
+
+fn is_asleep(object: &ElastiService) -> bool {
+    object.status.as_ref().is_some_and(|status| {
+        status.mode == Some(Mode::Proxy)
+            && status.phase == Some(Phase::Asleep)
+            && status.observed_generation == object.metadata.generation
+    })
+}
+
+// === impl Scales ===
+
+impl Scales {
+    pub(crate) async fn watch(client: &Client, namespace: &str) -> Result<Self> {
+        let (tell, seen) = mpsc::unbounded_channel();
+        let (warm, mut warmed) = watch::channel(false);
+        let note = move |event: Event<DynamicObject>| match event {
+            Event::Apply(object) => {
+                let scaled = Scaled {
+                    target: object.name_any(),
+                    replicas: object.data["spec"]["replicas"].as_i64().unwrap_or_default(),
+                    at: Instant::now(),
+                };
+                let _ = tell.send(scaled);
+            }
+            Event::InitDone => {
+                warm.send_replace(true);
+            }
+            Event::Delete(_) | Event::Init | Event::InitApply(_) => {}
+        };
+        let mut watch = JoinSet::new();
+        let api = Api::namespaced_with(client.clone(), namespace, &targets());
+        watch.spawn(follow(api, note));
+        warmed.wait_for(|warm| *warm).await?;
+        Ok(Self {
+            seen,
+            _watch: watch,
+        })
+    }
+
+    /// When the target was seen with that many replicas.
+    pub(crate) async fn raised(&mut self, target: &str, replicas: i64) -> Result<Instant> {
+        let raised = async {
+            while let Some(scaled) = self.seen.recv().await {
+                if scaled.target == target && scaled.replicas >= replicas {
+                    return Ok(scaled.at);
+                }
+            }
+            bail!("the watch of the targets ended")
+        };
+        time::timeout(Duration::from_secs(30), raised)
+            .await
+            .with_context(|| format!("waiting for {target} to be scaled up"))?
+    }
+}
+
+/// Until it is aborted; a watch that breaks is resumed.
+async fn follow<K>(api: Api<K>, mut tell: impl FnMut(Event<K>))
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let events = watcher(api, watcher::Config::default());
+    pin_mut!(events);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => tell(event),
+            Err(error) => eprintln!("watching: {error}"),
+        }
+    }
+}

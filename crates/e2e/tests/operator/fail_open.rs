@@ -1,0 +1,63 @@
+use anyhow::{Result, ensure};
+use elasti_api::{Mode, Phase};
+use elasti_e2e::stage::{Meter, Stage};
+use serde_json::json;
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn without_resolvers_what_sleeps_is_woken_and_nothing_falls_asleep() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let _operator = stage.operator().await?;
+        let meter = Meter::idle().await?;
+        stage.deploy("Deployment", 0).await?;
+        stage.declare(json!({"triggers": meter.triggers()})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage
+            .condition("web", "ResolverAvailable", "True", "ResolverReady")
+            .await?;
+
+        stage.resolvers(0).await?;
+        stage
+            .condition("web", "ResolverAvailable", "False", "NoReadyResolver")
+            .await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        stage
+            .condition("web", "MaySleep", "False", "NoReadyResolver")
+            .await?;
+        ensure!(stage.replicas("web").await? == 1, "idle, and kept awake");
+
+        stage.resolvers(1).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn without_prometheus_nothing_falls_asleep_and_knocks_still_wake() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        let meter = Meter::idle().await?;
+        let triggers = meter.triggers();
+        drop(meter);
+        stage.deploy("Deployment", 0).await?;
+        stage.declare(json!({"triggers": triggers})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let unhealthy = |status: &elasti_api::ElastiServiceStatus| {
+            status.conditions.iter().any(|condition| {
+                condition.type_ == "TriggersHealthy" && condition.status == "False"
+            })
+        };
+        stage
+            .until_status("web", "TriggersHealthy=False", unhealthy)
+            .await?;
+        ensure!(stage.replicas("web").await? == 0, "it is left as it is");
+
+        operator.knock("web").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        let unknown = stage.status("web").await?;
+        ensure!(unhealthy(&unknown), "{unknown:?}");
+        Ok(())
+    })
+}

@@ -1,0 +1,141 @@
+use anyhow::{Context, Result, ensure};
+use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase};
+use elasti_e2e::{
+    Place,
+    stage::{Meter, Setting, Stage},
+};
+use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf};
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn roles_in_its_namespaces_are_all_that_it_needs() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let meter = Meter::idle().await?;
+        let elsewhere = place.beside("elsewhere").await?;
+        let there = stage.at(&elsewhere);
+        there.deploy("Deployment", 0).await?;
+        there.declare(json!({})).await?;
+        let limited = limited(place, &["deployments", "deployments/scale"]).await?;
+        let operator = stage
+            .operator_with(Setting::default().kubeconfig(limited))
+            .await?;
+        stage.deploy("Deployment", 1).await?;
+        stage.declare(json!({"triggers": meter.triggers()})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage.sleep_no_more().await?;
+        operator.knock("web").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        stage.said("SuccessToScale", "ElastiService").await?;
+        stage.delete::<ElastiService>("web").await?;
+        let untouched = there.api::<ElastiService>().get("web").await?;
+        ensure!(
+            untouched.status.is_none(),
+            "{untouched:?} is none of its business"
+        );
+        elsewhere.leave().await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_kind_that_it_may_not_see_is_told_and_harms_no_other() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let limited = limited(place, &["deployments", "deployments/scale"]).await?;
+        let operator = stage
+            .operator_with(Setting::default().kubeconfig(limited))
+            .await?;
+        stage.deploy_as("hidden", "StatefulSet", 0).await?;
+        let target = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "hidden"});
+        stage
+            .declare_as("hidden", json!({"scaleTargetRef": target}))
+            .await?;
+        let says_why = |status: &ElastiServiceStatus| {
+            status.conditions.iter().any(|condition| {
+                (&*condition.type_, &*condition.status) == ("TargetFound", "Unknown")
+                    && condition.message.contains("statefulsets")
+            })
+        };
+        stage
+            .until_status(
+                "hidden",
+                "the API server's refusal in a condition",
+                says_why,
+            )
+            .await?;
+
+        stage.deploy("Deployment", 0).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        operator.knock("web").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+
+        allow(place, &["statefulsets", "statefulsets/scale"]).await?;
+        stage.reaches_as("hidden", Phase::Asleep, Mode::Proxy).await
+    })
+}
+
+/// A kubeconfig of somebody who may do in this namespace what the operator has to, to targets of
+/// these kinds alone, and nothing anywhere else.
+async fn limited(place: &Place, targets: &[&str]) -> Result<PathBuf> {
+    allow(place, targets).await?;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "operator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": place.namespace.name()}],
+    });
+    place.put(binding).await?;
+    let accounts: Api<ServiceAccount> =
+        Api::namespaced(place.client.clone(), place.namespace.name());
+    let made = accounts
+        .create_token_request("default", &PostParams::default(), &TokenRequest::default())
+        .await?;
+    let token = made.status.context("a token was made")?.token;
+    let view = [
+        "config",
+        "view",
+        "--raw",
+        "--flatten",
+        "--minify",
+        "--output=json",
+    ];
+    let mut config: Value = serde_json::from_str(&place.kubectl_text(&view)?)?;
+    config["users"][0]["user"] = json!({"token": token});
+    let path = place.folder().join("limited.yaml");
+    fs::write(&path, config.to_string())?;
+    Ok(path)
+}
+
+/// Adds to what was allowed before: each kind of targets has a role's rule of its own.
+async fn allow(place: &Place, targets: &[&str]) -> Result<()> {
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let read = ["get", "list", "watch"];
+    let all = [
+        "get", "list", "watch", "create", "update", "patch", "delete",
+    ];
+    let ours = "elasti.truefoundry.com";
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "operator"},
+        "rules": [
+            rule(ours, &["elastiservices"], &["get", "list", "watch", "update", "patch"]),
+            rule(ours, &["elastiservices/status", "elastiservices/finalizers"], &["get", "update", "patch"]),
+            rule("", &["services"], &all),
+            rule("discovery.k8s.io", &["endpointslices"], &all),
+            rule("coordination.k8s.io", &["leases"], &["get", "create", "update", "patch"]),
+            rule("", &["events"], &["create", "patch"]),
+            rule("events.k8s.io", &["events"], &["create", "patch"]),
+            rule("apps", targets, &["get", "list", "watch", "update", "patch"]),
+            rule("apps", &["deployments"], &read),
+        ],
+    });
+    place.put(role).await?;
+    Ok(())
+}

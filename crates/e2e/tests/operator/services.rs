@@ -1,0 +1,167 @@
+use anyhow::{Context, Result, ensure};
+use elasti_api::{Mode, Phase, names};
+use elasti_e2e::stage::{Stage, service};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, discovery::v1::EndpointSlice};
+use kube::api::DeleteParams;
+use serde_json::json;
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn the_private_service_follows_the_public_one() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let _operator = stage.operator().await?;
+        stage.deploy("Deployment", 0).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let ports = json!({"spec": {"ports": [{"port": 81, "targetPort": 8080}]}});
+        stage.amend_object::<Service>("web", ports).await?;
+        let private = names::private_service("web");
+        let follows = |service: &Service| {
+            let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref());
+            ports.is_some_and(|ports| ports.iter().any(|port| port.port == 81))
+        };
+        stage.until(&private, "port 81", follows).await?;
+        stage
+            .api::<Service>()
+            .delete(&private, &DeleteParams::default())
+            .await?;
+        stage.until(&private, "made again", follows).await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_missing_service_or_target_is_told_in_a_condition() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let _operator = stage.operator().await?;
+        stage.declare(json!({})).await?;
+        stage
+            .condition("web", "ServiceFound", "False", "ServiceMissing")
+            .await?;
+        stage.deploy("Deployment", 1).await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        stage.delete::<Deployment>("web").await?;
+        stage
+            .condition("web", "TargetFound", "False", "TargetMissing")
+            .await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_service_that_cannot_be_woken_is_told_in_a_condition() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let _operator = stage.operator().await?;
+        stage.deploy("Deployment", 0).await?;
+        stage.delete::<Service>("web").await?;
+        let meta =
+            |name: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}});
+        let mut unselective = meta("web");
+        unselective["spec"] = json!({"ports": [{"port": 80}]});
+        place.put(unselective).await?;
+        let mut external = meta("far");
+        external["spec"] = json!({"type": "ExternalName", "externalName": "example.com"});
+        place.put(external).await?;
+        stage.declare(json!({})).await?;
+        stage.declare_as("far", json!({})).await?;
+        for (name, word) in [("web", "selector"), ("far", "ExternalName")] {
+            let condition = stage
+                .condition(name, "ServiceFound", "False", "ServiceUnusable")
+                .await?;
+            ensure!(condition.message.contains(word), "{}", condition.message);
+        }
+        let selector = json!({"spec": {"selector": {"app": "web"}}});
+        stage.amend_object::<Service>("web", selector).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn another_service_is_taken_while_asleep() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        stage.deploy("Deployment", 0).await?;
+        place.put(shop()).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let slice = names::resolver_slice("web");
+        let uid = stage.uid::<EndpointSlice>(&slice).await?;
+
+        changed_to_shop(&stage).await?;
+        stage.gone::<EndpointSlice>(&slice, &uid).await?;
+        stage
+            .until::<EndpointSlice>(&names::resolver_slice("shop"), "published", |_| true)
+            .await?;
+        operator.knock("shop").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        stage.has_no_resolver_slice("shop").await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn another_service_is_taken_while_awake() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        stage.deploy("Deployment", 1).await?;
+        place.put(shop()).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        changed_to_shop(&stage).await?;
+        stage.scale("web", 0).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage.has_no_resolver_slice("web").await?;
+        operator.knock("shop").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn the_younger_of_two_that_name_one_service_says_so() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let _operator = stage.operator().await?;
+        stage.deploy("Deployment", 0).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let same = json!({
+            "service": "web",
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        });
+        stage.declare_as("younger", same).await?;
+        stage
+            .condition("younger", "Ready", "False", "Conflict")
+            .await?;
+        stage.delete::<elasti_api::ElastiService>("web").await?;
+        stage
+            .condition("younger", "Ready", "True", "AllInPlace")
+            .await
+            .context("it inherits")?;
+        Ok(())
+    })
+}
+
+/// A second service for the pods of `web`.
+fn shop() -> serde_json::Value {
+    service("shop", "web", &json!([{"port": 80, "targetPort": 8080}]))
+}
+
+/// The private service of the old one goes, that of the new one comes.
+async fn changed_to_shop(stage: &Stage<'_>) -> Result<()> {
+    let private = names::private_service("web");
+    let uid = stage.uid::<Service>(&private).await?;
+    stage.amend("web", json!({"service": "shop"})).await?;
+    stage
+        .until::<Service>(&names::private_service("shop"), "made", |_| true)
+        .await?;
+    stage.gone::<Service>(&private, &uid).await
+}

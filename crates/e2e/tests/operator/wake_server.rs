@@ -1,0 +1,152 @@
+use anyhow::{Context, Result, ensure};
+use elasti_api::{ElastiService, Mode, Phase};
+use elasti_e2e::stage::{Gate, Meter, Operator, Rule, Setting, Stage, metric};
+use hyper::Method;
+use serde_json::{Value, json};
+
+const KNOCK: &str = "/informer/incoming-request";
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn knocks_are_answered_in_the_words_of_the_contract() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        let knock = json!({"count": 1, "svc": "nobody", "namespace": "nowhere"}).to_string();
+        let answer = operator
+            .send(Method::POST, KNOCK, &[], knock.clone())
+            .await?;
+        ensure!(answer.status() == 200, "an unknown service is no error");
+        let body: Value = serde_json::from_str(answer.body())?;
+        assert_eq!(body, json!({"message": "Request received successfully!"}));
+
+        for method in [Method::GET, Method::PUT, Method::DELETE] {
+            let answer = operator.send(method, KNOCK, &[], knock.clone()).await?;
+            assert_eq!(told(&answer), (405, "Invalid request method"));
+        }
+        for body in ["", "no JSON", "[]", r#"{"count": 1}"#] {
+            let answer = operator.send(Method::POST, KNOCK, &[], body).await?;
+            assert_eq!(told(&answer), (400, "Invalid request body"), "to {body:?}");
+        }
+        let huge = format!(
+            r#"{{"count": 1, "svc": "{}", "namespace": "x"}}"#,
+            "a".repeat(1 << 20)
+        );
+        let refused = operator.send(Method::POST, KNOCK, &[], huge).await;
+        // It may hang up while the body is still on its way.
+        ensure!(
+            refused.is_err() || refused.is_ok_and(|answer| answer.status().is_client_error()),
+            "a body without end is refused"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn the_directory_lists_every_service_with_spec_and_status() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        stage.deploy_as("shop", "Deployment", 0).await?;
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop"});
+        stage
+            .declare(json!({"service": "shop", "scaleTargetRef": target}))
+            .await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let key = format!("{}/shop", place.namespace.name());
+        let is_proxied = |text: &str| text.contains(r#""mode":"proxy""#);
+        let text = operator.until("/crd-cache", "proxy", is_proxied).await?;
+        let directory: Value = serde_json::from_str(&text)?;
+        let entry = &directory["services"][&key];
+        assert_eq!(entry["name"], "web");
+        assert_eq!(entry["spec"]["service"], "shop");
+        assert_eq!(entry["spec"]["scaleTargetRef"]["name"], "shop");
+        stage.delete::<ElastiService>("web").await?;
+        let is_empty = |text: &str| text == r#"{"services":{}}"#;
+        operator.until("/crd-cache", "nothing", is_empty).await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn every_metric_of_the_contract_is_there_after_a_night() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        let meter = Meter::idle().await?;
+        stage.deploy("Deployment", 1).await?;
+        stage.declare(json!({"triggers": meter.triggers()})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let name = format!("{}/web", place.namespace.name());
+        let crd = [("crd_name", &*name)];
+        assert_eq!(read(&operator, "elasti_operator_mode", &crd).await?, 1.0);
+
+        stage.sleep_no_more().await?;
+        operator.knock("web").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        assert_eq!(read(&operator, "elasti_operator_mode", &crd).await?, 0.0);
+        let scaled = [
+            ("service_name", "web"),
+            ("namespace", place.namespace.name()),
+            ("target", "Deployment-web"),
+            ("error", "success"),
+        ];
+        assert_eq!(
+            read(&operator, "elasti_operator_scale_counter", &scaled).await?,
+            2.0
+        );
+        for counted in [
+            "elasti_operator_reconcile_count",
+            "elasti_operator_CRD_finalizer_counter",
+            "elasti_operator_CRD_update_counter",
+            "elasti_operator_informer_handler_counter",
+        ] {
+            ensure!(read(&operator, counted, &crd).await? > 0.0, "{counted}");
+        }
+        for counted in [
+            "elasti_operator_informer_count",
+            "elasti_operator_informer_counter",
+        ] {
+            ensure!(read(&operator, counted, &[]).await? > 0.0, "{counted}");
+        }
+        let text = operator.metrics().await?;
+        for bucket in ["0.1", "0.5", "1", "2", "5", "10"] {
+            let of = [("crd_name", &*name), ("le", bucket)];
+            ensure!(
+                metric(&text, "elasti_operator_reconcile_bucket", &of).is_some(),
+                "no bucket {bucket}"
+            );
+        }
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn it_is_healthy_at_once_and_ready_when_it_knows_the_world() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let _stage = Stage::set(place).await?;
+        let gate = Gate::open(place)?;
+        let listed = gate.hold(Rule::new("GET", "/services"));
+        let mut operator = Operator::start(place, Setting::default().through(&gate))?;
+        listed.await?;
+        assert_eq!(operator.get("/healthz").await?.status(), 200);
+        let waiting = operator.get("/readyz").await?;
+        assert_eq!(waiting.status(), 503);
+        ensure!(waiting.body().contains("Service"), "{}", waiting.body());
+        gate.release();
+        operator.ready().await?;
+        operator.end().context("and it ends when asked to")
+    })
+}
+
+fn told(answer: &hyper::Response<String>) -> (u16, &str) {
+    (answer.status().as_u16(), answer.body().trim_end())
+}
+
+async fn read(operator: &Operator, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+    let text = operator.metrics().await?;
+    metric(&text, name, labels).with_context(|| format!("no {name}{labels:?} in\n{text}"))
+}
