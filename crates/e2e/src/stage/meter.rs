@@ -1,10 +1,11 @@
-use super::PATIENCE;
+use super::{PATIENCE, free_port, metric};
+use crate::{Place, Running, fetch};
 use anyhow::{Context, Result};
 use http_body_util::Full;
 use hyper::{Response, body::Bytes, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use std::convert::Infallible;
+use std::{convert::Infallible, fs, time::Duration};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -12,43 +13,88 @@ use tokio::{
     time,
 };
 
-/// A Prometheus that answers every query with the same figure, until the test says otherwise.
+/// A Prometheus that scrapes one figure, which the test sets.
 pub struct Meter {
     port: u16,
     figure: watch::Sender<u32>,
-    asked: watch::Receiver<u64>,
-    serving: AbortHandle,
+    exporter: AbortHandle,
+    _prometheus: Running,
 }
+
+/// Prometheus has no event for what it has scraped.
+const LOOK: Duration = Duration::from_millis(50);
 
 // === impl Meter ===
 
 impl Meter {
     /// It says that nothing happens.
-    pub async fn idle() -> Result<Self> {
+    pub async fn idle(place: &Place) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let exporter = listener.local_addr()?;
         let (figure, reading) = watch::channel(0);
-        let (asking, asked) = watch::channel(0);
-        Ok(Self {
-            port: listener.local_addr()?.port(),
-            serving: tokio::spawn(serve(listener, reading, asking)).abort_handle(),
+        let port = free_port();
+        let folder = place.folder().join(format!("prometheus-{port}"));
+        fs::create_dir_all(&folder)?;
+        let config = json!({
+            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
+            "scrape_configs": [{"job_name": "web", "static_configs": [{"targets": [exporter.to_string()]}]}],
+        });
+        let path = folder.join("prometheus.yml");
+        fs::write(&path, config.to_string())?;
+        let mut command = place.cluster.command("prometheus")?;
+        command
+            .arg(format!("--config.file={}", path.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg("--log.level=error");
+        let meter = Self {
+            port,
             figure,
-            asked,
-        })
+            exporter: tokio::spawn(export(listener, reading)).abort_handle(),
+            _prometheus: Running::start(&mut command)?,
+        };
+        meter.knows(0).await?;
+        Ok(meter)
     }
 
-    pub fn reads(&self, figure: u32) {
+    /// Sets the figure and waits until Prometheus has it.
+    pub async fn reads(&self, figure: u32) -> Result<()> {
         self.figure.send_replace(figure);
+        self.knows(figure).await
+    }
+
+    async fn knows(&self, figure: u32) -> Result<()> {
+        let url = format!("http://127.0.0.1:{}/api/v1/query?query=requests", self.port);
+        let wanted = format!("\"{figure}\"]");
+        let scraped = async {
+            while !fetch(&url).await.is_ok_and(|answer| answer.contains(&wanted)) {
+                time::sleep(LOOK).await;
+            }
+        };
+        time::timeout(PATIENCE, scraped)
+            .await
+            .context("waiting for Prometheus to scrape")
     }
 
     /// Waits until whoever asks must have heard the present figure: they ask again.
     pub async fn is_heard(&self) -> Result<()> {
-        let mut asked = self.asked.clone();
-        let before = *asked.borrow_and_update();
-        let again = asked.wait_for(|count| *count >= before + 2);
+        let before = self.asked().await?;
+        let again = async {
+            while self.asked().await? < before + 2.0 {
+                time::sleep(LOOK).await;
+            }
+            Ok(())
+        };
         time::timeout(PATIENCE, again)
             .await
-            .context("waiting for two questions")??;
-        Ok(())
+            .context("waiting for two questions")?
+    }
+
+    /// How many questions it has answered.
+    async fn asked(&self) -> Result<f64> {
+        let own = fetch(&format!("http://127.0.0.1:{}/metrics", self.port)).await?;
+        let handler = [("handler", "/api/v1/query")];
+        Ok(metric(&own, "prometheus_http_requests_total", &handler).unwrap_or_default())
     }
 
     /// Idle below 1.
@@ -62,31 +108,25 @@ impl Meter {
     }
 }
 
-/// From then on nobody listens there.
+/// From then on nobody answers there.
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.serving.abort();
+        self.exporter.abort();
     }
 }
 
-async fn serve(listener: TcpListener, figure: watch::Receiver<u32>, asked: watch::Sender<u64>) {
+async fn export(listener: TcpListener, figure: watch::Receiver<u32>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let (figure, asked) = (figure.clone(), asked.clone());
+        let figure = figure.clone();
         connections.spawn(async move {
-            let answer = service_fn(|_| async {
-                asked.send_modify(|count| *count += 1);
-                answer(*figure.borrow())
+            let answer = service_fn(|_| {
+                let text = format!("# TYPE requests gauge\nrequests {}\n", *figure.borrow());
+                async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(text))) }
             });
             http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), answer)
                 .await
         });
     }
-}
-
-fn answer(figure: u32) -> Result<Response<Full<Bytes>>, Infallible> {
-    let sample = json!({"metric": {}, "value": [0, figure.to_string()]});
-    let body = json!({"status": "success", "data": {"resultType": "vector", "result": [sample]}});
-    Ok(Response::new(Full::from(body.to_string())))
 }

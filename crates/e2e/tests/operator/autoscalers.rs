@@ -22,7 +22,7 @@ fn keda_is_paused_before_the_target_sleeps_and_resumed_before_it_wakes() -> Resu
         let stage = Stage::set(place).await?;
         stage.install(KEDA).await?;
         let operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 1).await?;
         place.put(scaled_object("web")).await?;
         let (paused, asleep, ()) = tokio::try_join!(
@@ -60,7 +60,7 @@ fn deleting_it_resumes_keda() -> Result<()> {
         let stage = Stage::set(place).await?;
         stage.install(KEDA).await?;
         let _operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 1).await?;
         place.put(scaled_object("web")).await?;
         stage
@@ -82,7 +82,7 @@ fn another_scaled_object_is_taken_and_the_old_one_resumed() -> Result<()> {
         let stage = Stage::set(place).await?;
         stage.install(KEDA).await?;
         let _operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 1).await?;
         place.put(scaled_object("old")).await?;
         place.put(scaled_object("new")).await?;
@@ -106,7 +106,7 @@ fn a_missing_scaled_object_is_told_and_hinders_nothing() -> Result<()> {
         let stage = Stage::set(place).await?;
         stage.install(KEDA).await?;
         let operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 1).await?;
         stage
             .declare(json!({"triggers": meter.triggers(), "autoscaler": keda("web")}))

@@ -68,7 +68,7 @@ fn a_leader_that_is_asked_to_end_hands_over_at_once() -> Result<()> {
 fn a_leader_frozen_past_its_lease_writes_nothing() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         let gate = Gate::open(place)?;
         let first = Setting::default()
             .candidate("a")
@@ -112,7 +112,7 @@ fn a_leader_frozen_past_its_lease_writes_nothing() -> Result<()> {
 fn a_knock_at_a_follower_keeps_up_what_the_leader_lets_fall_asleep() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         let patient = |identity| Setting::default().candidate(identity).flag("settle", "30s");
         let _leader = stage.operator_with(patient("a")).await?;
         led_by(&stage, "a").await?;

@@ -9,7 +9,7 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let _operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 1).await?;
         let generation = stage.generation("web").await?;
         stage

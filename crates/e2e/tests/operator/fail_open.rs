@@ -9,7 +9,7 @@ fn without_resolvers_what_sleeps_is_woken_and_nothing_falls_asleep() -> Result<(
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let _operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 0).await?;
         stage.declare(json!({"triggers": meter.triggers()})).await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;
@@ -38,7 +38,7 @@ fn without_prometheus_nothing_falls_asleep_and_knocks_still_wake() -> Result<()>
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         let triggers = meter.triggers();
         drop(meter);
         stage.deploy("Deployment", 0).await?;

@@ -47,7 +47,7 @@ const LEAVING: [Rule; 5] = [
 fn one_killed_before_any_step_of_falling_asleep_is_followed_by_one_that_goes_on() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
-        let (gate, meter) = (Gate::open(place)?, Meter::idle().await?);
+        let (gate, meter) = (Gate::open(place)?, Meter::idle(place).await?);
         target_with_keda(&stage).await?;
         let play = async {
             stage.declare(spec_with_keda(&meter)).await?;
@@ -68,7 +68,7 @@ fn one_killed_before_any_step_of_falling_asleep_is_followed_by_one_that_goes_on(
 fn one_killed_before_any_step_of_waking_is_followed_by_one_that_goes_on() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
-        let (gate, meter) = (Gate::open(place)?, Meter::idle().await?);
+        let (gate, meter) = (Gate::open(place)?, Meter::idle(place).await?);
         target_with_keda(&stage).await?;
         let play = async {
             stage.declare(spec_with_keda(&meter)).await?;
@@ -95,7 +95,7 @@ fn one_killed_before_any_step_of_waking_is_followed_by_one_that_goes_on() -> Res
 fn one_killed_before_any_step_of_a_deletion_is_followed_by_one_that_goes_on() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
-        let (gate, meter) = (Gate::open(place)?, Meter::idle().await?);
+        let (gate, meter) = (Gate::open(place)?, Meter::idle(place).await?);
         target_with_keda(&stage).await?;
         let play = async {
             stage.declare(spec_with_keda(&meter)).await?;

@@ -9,7 +9,7 @@ fn an_open_period_lets_it_sleep_and_a_closed_one_wakes_it() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let _operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 1).await?;
         stage
             .declare(json!({"paused": true, "triggers": meter.triggers()}))

@@ -14,7 +14,7 @@ use std::{fs, path::PathBuf};
 fn roles_in_its_namespaces_are_all_that_it_needs() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         let elsewhere = place.beside("elsewhere").await?;
         let there = stage.at(&elsewhere);
         there.deploy("Deployment", 0).await?;

@@ -48,7 +48,7 @@ fn an_idle_target_falls_asleep_and_a_knock_wakes_it() -> Result<()> {
 fn traffic_at_the_last_look_keeps_it_up() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         let patient = Setting::default().flag("settle", "30s");
         let operator = stage.operator_with(patient).await?;
         stage.deploy("Deployment", 1).await?;
@@ -117,7 +117,7 @@ fn what_somebody_else_scales_to_zero_is_proxied_while_its_last_pod_ends() -> Res
 fn what_an_autoscaler_raises_at_the_last_moment_is_not_scaled_to_zero() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         let gate = Gate::open(place)?;
         let operator = stage
             .operator_with(Setting::default().through(&gate))
@@ -131,7 +131,7 @@ fn what_an_autoscaler_raises_at_the_last_moment_is_not_scaled_to_zero() -> Resul
             }))
             .await?;
         to_zero.await?;
-        meter.reads(5);
+        meter.reads(5).await?;
         meter.is_heard().await?;
         stage.scale("web", 2).await?;
         let generation = stage.generation("web").await?;

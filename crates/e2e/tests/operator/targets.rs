@@ -141,7 +141,7 @@ struct Kind {
 async fn sleeps_and_wakes(stage: &Stage<'_>, kind: &Kind, named: &str) -> Result<()> {
     stage.install(&kind.crd().to_string()).await?;
     let operator = stage.operator().await?;
-    let meter = Meter::idle().await?;
+    let meter = Meter::idle(stage.place).await?;
     stage.deploy("Deployment", 1).await?;
     stage.place.put(kind.object(1)).await?;
     let target = json!({"apiVersion": kind.api_version(), "kind": named, "name": "web"});

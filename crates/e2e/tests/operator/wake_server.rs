@@ -75,7 +75,7 @@ fn every_metric_of_the_contract_is_there_after_a_night() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 1).await?;
         stage.declare(json!({"triggers": meter.triggers()})).await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;

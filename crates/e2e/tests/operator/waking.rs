@@ -44,7 +44,7 @@ fn a_knock_the_moment_it_fell_asleep_leaves_no_gap() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 1).await?;
         let play = async {
             stage.declare(json!({"triggers": meter.triggers()})).await?;
@@ -58,6 +58,27 @@ fn a_knock_the_moment_it_fell_asleep_leaves_no_gap() -> Result<()> {
             Ok(())
         };
         stage.witnessed(play).await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_knock_before_the_sleep_is_told_in_an_event_is_not_forgotten() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let gate = Gate::open(place)?;
+        let meter = Meter::idle(place).await?;
+        let operator = stage
+            .operator_with(Setting::default().through(&gate))
+            .await?;
+        stage.deploy("Deployment", 1).await?;
+        let telling = gate.hold(Rule::new("POST", "/events").saying("Scaled from 1 to 0"));
+        stage.declare(json!({"triggers": meter.triggers()})).await?;
+        telling.await?;
+        operator.knock("web").await?;
+        stage.scaled_to("web", 1).await?;
+        gate.release();
+        stage.reaches(Phase::Awake, Mode::Serve).await
     })
 }
 
@@ -163,11 +184,11 @@ fn what_is_in_use_is_woken_without_a_knock() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let _operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 0).await?;
         stage.declare(json!({"triggers": meter.triggers()})).await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;
-        meter.reads(5);
+        meter.reads(5).await?;
         stage.reaches(Phase::Awake, Mode::Serve).await?;
         stage
             .condition("web", "Idle", "False", "AboveThreshold")
@@ -182,7 +203,7 @@ fn a_paused_one_is_left_as_it_is_except_for_a_knock() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let operator = stage.operator().await?;
-        let meter = Meter::idle().await?;
+        let meter = Meter::idle(place).await?;
         stage.deploy("Deployment", 1).await?;
         stage
             .declare(json!({"paused": true, "triggers": meter.triggers()}))
@@ -197,7 +218,7 @@ fn a_paused_one_is_left_as_it_is_except_for_a_knock() -> Result<()> {
 
         stage.scale("web", 0).await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;
-        meter.reads(5);
+        meter.reads(5).await?;
         stage
             .condition("web", "Idle", "False", "AboveThreshold")
             .await?;

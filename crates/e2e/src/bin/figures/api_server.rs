@@ -130,3 +130,36 @@ fn parse<'a>(metric: &str, line: &'a str) -> Option<(BTreeMap<&'a str, &'a str>,
         .collect();
     Some((labels, value.parse().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_told_from_others_and_a_resource_from_its_subresource() {
+        let line = r#"apiserver_request_total{code="200",resource="gadgets",subresource="scale",verb="PATCH"} 12"#;
+        let (labels, value) = parse("apiserver_request_total", line).unwrap();
+        assert_eq!(
+            (labels["resource"], labels["subresource"]),
+            ("gadgets", "scale")
+        );
+        assert_eq!(value, 12.0);
+        assert!(parse("apiserver_request", line).is_none());
+    }
+
+    #[test]
+    fn only_what_there_is_more_of_counts() {
+        let requests = |list: &[(&str, f64)]| {
+            let all = list
+                .iter()
+                .map(|(what, count)| ((*what).to_owned(), *count));
+            Requests(all.collect())
+        };
+        let before = requests(&[("PATCH a", 2.0), ("POST b", 5.0)]);
+        let after = requests(&[("PATCH a", 3.0), ("POST b", 4.0), ("PUT c", 1.0)]);
+        assert_eq!(
+            after.beyond(&before),
+            requests(&[("PATCH a", 1.0), ("PUT c", 1.0)])
+        );
+    }
+}
