@@ -49,6 +49,10 @@ pub struct Observed {
     pub asleep_since: Option<Timestamp>,
     /// When a resolver last told of requests for it.
     pub last_knock: Option<Timestamp>,
+    /// When it was woken, until it was seen to serve: what is ready so soon may be what just ends.
+    pub woken: Option<Timestamp>,
+    /// Whether what counts its pods has not looked at its last change yet.
+    pub lagging: bool,
     /// When requests last came while it was falling asleep.
     pub stepped_back: Option<Timestamp>,
     /// When our slices were last removed, as far as is known.
@@ -232,6 +236,9 @@ fn with_service(observed: &Observed, now: Timestamp, patience: Patience) -> Plan
         Target::Missing | Target::Unknown(_) => Plan::idle(),
         Target::Found { replicas: 0 } => asleep::plan(observed, now, patience),
         Target::Found { .. } if observed.ready_endpoints == 0 => asleep::waking(observed),
+        Target::Found { .. } if observed.is_unsettled(now, patience) => {
+            asleep::settling(observed, now, patience)
+        }
         Target::Found { .. } => awake::plan(observed, now, patience),
     };
     let mut first = Vec::new();
@@ -255,6 +262,12 @@ impl Observed {
             .last_active
             .map_or(self.created, |active| active.max(self.created));
         later(since, self.cooldown)
+    }
+
+    /// A pod of before may still be listed as ready, and end the next moment.
+    fn is_unsettled(&self, now: Timestamp, patience: Patience) -> bool {
+        let settled = |woken| now >= later(woken, patience.settle) && !self.lagging;
+        self.slices != Slices::Absent && self.woken.is_some_and(|woken| !settled(woken))
     }
 
     fn knocked_since(&self, moment: Timestamp) -> bool {

@@ -63,6 +63,8 @@ pub(crate) struct TargetFacts {
     pub(crate) replicas: i32,
     /// Ready replicas, where its status tells.
     pub(crate) ready: Option<i32>,
+    /// Whether its status is of an earlier generation.
+    pub(crate) lagging: bool,
 }
 
 /// A KEDA ScaledObject.

@@ -78,6 +78,8 @@ pub(crate) struct Memory {
     pub(crate) leaving_since: Option<Timestamp>,
     /// When we scaled it to zero, until the watch says so.
     pub(crate) zeroed: Option<Timestamp>,
+    /// When it was woken, until it serves.
+    pub(crate) woken: Option<Timestamp>,
     /// When a request came while it was falling asleep, last.
     pub(crate) stepped_back: Option<Timestamp>,
     /// When our slices were removed, last.

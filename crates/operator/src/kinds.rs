@@ -142,12 +142,14 @@ async fn replicas_path(client: &Client, resource: &ApiResource) -> kube::Result<
 /// A target without a count of replicas has one. Kinds that count their ready replicas leave a zero
 /// out.
 fn strip(object: &DynamicObject, resource: &ApiResource, path: &str) -> TargetFacts {
-    let count =
-        |path: &str| -> Option<i32> { object.data.pointer(path)?.as_i64()?.try_into().ok() };
+    let number = |path: &str| object.data.pointer(path)?.as_i64();
+    let count = |path: &str| -> Option<i32> { number(path)?.try_into().ok() };
     let counts_ready = matches!(resource.group.as_str(), "apps" | "argoproj.io");
     TargetFacts {
         uid: object.metadata.uid.as_deref().map(Into::into),
         replicas: count(path).unwrap_or(1),
         ready: count("/status/readyReplicas").or(counts_ready.then_some(0)),
+        lagging: number("/status/observedGeneration")
+            .is_some_and(|seen| Some(seen) < object.metadata.generation),
     }
 }

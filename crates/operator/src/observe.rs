@@ -77,6 +77,8 @@ pub(crate) fn observe(
         stepped_back: memory
             .stepped_back
             .filter(|stepped| memory.last_active == Some(*stepped)),
+        woken: memory.woken,
+        lagging: index.is_lagging(&kind, &target),
         unpublished: memory.unpublished,
         blind: index.trouble(key).is_some() || !index.sees_target(&kind, &target),
     }

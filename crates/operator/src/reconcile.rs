@@ -125,12 +125,12 @@ async fn reconcile(
     let reported = report(operator, key, &view, &plan, failure.as_ref(), now).await;
     Some(match (failure, reported) {
         (Some(error), _) | (None, Err(error)) => Err(error),
-        (None, Ok(())) => Ok(earliest(plan.look_again, view.blind_at(now))),
+        (None, Ok(())) => {
+            let unseen = operator.read(|index| index.unseen_until(key));
+            let moments = [plan.look_again, view.blind_at(now), unseen];
+            Ok(moments.into_iter().flatten().min())
+        }
     })
-}
-
-fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
-    one.into_iter().chain(other).min()
 }
 
 fn malformed(index: &Index, key: &Key) -> Option<Malformed> {
@@ -153,7 +153,13 @@ async fn report_malformed(
     }
     if !malformed.reported {
         let status = status::malformed(&malformed.error, clock::now());
-        apply::write_status(&operator.writer, key, &status).await?;
+        match apply::write_status(&operator.writer, key, &status).await {
+            // The rules of the spec forbid even that. An event has none.
+            Err(error) if error.category() == "invalid" => {
+                say::malformed(operator, key, &malformed.error).await;
+            }
+            written => written?,
+        }
     }
     Ok(None)
 }
@@ -202,16 +208,23 @@ async fn carry_out(
         if failed.is_some() && !is_rescue(step) {
             continue;
         }
+        expect(operator, key, step);
         let done = apply::step(&operator.writer, &subject, &operator.resting, step);
         let done = timeout(PATIENCE, done).await;
         let done = done.unwrap_or(Err(apply::Error::Timeout));
+        remember(operator, key, view, step, &done);
         tell(operator, key, view, step, &done).await;
-        match done {
-            Ok(done) => remember(operator, key, view, step, &done),
-            Err(error) => failed = failed.or(Some(error)),
-        }
+        failed = failed.or(done.err());
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// A knock may come before the watch tells what a step did.
+fn expect(operator: &Operator, key: &Key, step: &Step) {
+    if matches!(step, Step::ScaleToZero { .. }) {
+        let now = Some(clock::now());
+        operator.note(|index| index.remember(key, |memory| memory.zeroed = now));
+    }
 }
 
 /// What keeps requests from being lost is done though something before it failed.
@@ -245,22 +258,34 @@ async fn tell(
 }
 
 /// What no watch event tells.
-fn remember(operator: &Operator, key: &Key, view: &View, step: &Step, done: &Done) {
+fn remember(
+    operator: &Operator,
+    key: &Key,
+    view: &View,
+    step: &Step,
+    done: &Result<Done, apply::Error>,
+) {
     let now = clock::now();
     let note = |change: &dyn Fn(&mut Memory)| {
         operator.note(|index| index.remember(key, change));
     };
     match (step, done) {
+        (Step::ScaleToZero { .. }, Err(_) | Ok(Done::Quietly)) => {
+            note(&|memory| memory.zeroed = None);
+        }
+        (_, Err(_)) => {}
         (Step::StepBack, _) => note(&|memory| {
             memory.last_active = Some(now);
             memory.stepped_back = Some(now);
         }),
-        (Step::ScaleUp { .. }, Done::Scaled(_)) => note(&|memory| {
+        (Step::ScaleUp { .. }, Ok(Done::Scaled(_))) => note(&|memory| {
             memory.last_active = memory.last_active.max(Some(now));
             memory.zeroed = None;
         }),
-        (Step::ScaleToZero { .. }, Done::Scaled(_)) => note(&|memory| memory.zeroed = Some(now)),
-        (Step::RemoveSlices, _) => note(&|memory| memory.unpublished = Some(now)),
+        (Step::RemoveSlices, _) => note(&|memory| {
+            memory.unpublished = Some(now);
+            memory.woken = None;
+        }),
         (Step::RestPorts, _) => {
             operator.note(|index| index.rest_ports(&view.routes.surplus, now));
         }

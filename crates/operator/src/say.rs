@@ -69,6 +69,27 @@ fn dry_run_condition(status: &ElastiServiceStatus) -> Option<&Condition> {
     status.conditions.iter().find(is_dry_run)
 }
 
+/// Of an object whose status cannot even say so.
+pub(crate) async fn malformed(operator: &Operator, key: &Key, error: &str) {
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "Malformed".into(),
+        note: Some(error.into()),
+        action: "Read".into(),
+        secondary: None,
+    };
+    let about = ObjectReference {
+        api_version: Some(ElastiService::api_version(&()).into()),
+        kind: Some(ElastiService::kind(&()).into()),
+        name: Some(key.name.to_string()),
+        namespace: Some(key.namespace.to_string()),
+        ..ObjectReference::default()
+    };
+    if let Err(error) = operator.recorder.publish(&event, &about).await {
+        tracing::warn!(elasti_service = %key, %error, "Could not tell that it is malformed");
+    }
+}
+
 async fn publish(operator: &Operator, object: &ElastiService, event: &Event) {
     for about in [object.object_ref(&()), target(operator, object)] {
         if let Err(error) = operator.recorder.publish(event, &about).await {

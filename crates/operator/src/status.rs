@@ -99,30 +99,31 @@ fn mode(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<Mode> {
     }
 }
 
-/// Begins with the first knock for a sleeping target, and is complete when it serves.
+/// Begins with the first knock for a sleeping target, and is complete when it is ready.
 fn last_wake(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<LastWake> {
     let known = before.last_wake.clone();
-    let seconds = |moment: Timestamp| moment.as_second();
-    match report.plan.phase {
-        Some(Phase::Waking) => {
-            let knock = report
-                .first_knock
-                .or(before.last_knock_time.as_ref().map(|time| time.0));
-            let is_news = |knock: &Timestamp| {
-                known.as_ref().is_none_or(|known| {
-                    known.duration.is_some() && seconds(*knock) > seconds(known.time.0)
-                })
-            };
-            match knock.filter(is_news) {
-                Some(knock) => Some(LastWake {
-                    time: Time(whole_seconds(knock)),
-                    duration: None,
-                }),
-                None => known,
-            }
-        }
-        Some(Phase::Awake) => known.map(|known| complete(known, report)),
-        _ => known,
+    let Target::Found { replicas } = report.observed.target else {
+        return known;
+    };
+    if replicas > 0 && report.observed.ready_endpoints > 0 {
+        return known.map(|known| complete(known, report));
+    }
+    if report.plan.phase != Some(Phase::Waking) {
+        return known;
+    }
+    let told = before.last_knock_time.as_ref().map(|time| time.0);
+    let is_news = |knock: &Timestamp| {
+        let later = |known: &LastWake| knock.as_second() > known.time.0.as_second();
+        known
+            .as_ref()
+            .is_none_or(|known| known.duration.is_some() && later(known))
+    };
+    match report.first_knock.or(told).filter(is_news) {
+        Some(knock) => Some(LastWake {
+            time: Time(whole_seconds(knock)),
+            duration: None,
+        }),
+        None => known,
     }
 }
 

@@ -49,6 +49,15 @@ pub(super) fn waking(observed: &Observed) -> Plan {
     plan
 }
 
+/// Up, and ready, but not for long enough to let go of its traffic.
+pub(super) fn settling(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    let settled = observed.woken.map(|woken| later(woken, patience.settle));
+    Plan {
+        look_again: settled.filter(|settled| now < *settled),
+        ..waking(observed)
+    }
+}
+
 fn held(observed: &Observed, phase: Phase) -> Plan {
     let untouched = observed.dry_run && observed.slices == Slices::Absent;
     let publish = observed.resolvers == Resolvers::Ready

@@ -19,7 +19,8 @@ pub(super) fn plan(
     }
     let holding = later(since, patience.leave);
     let mut steps = restore(observed);
-    if now < holding && (is_unseen(observed) || must_hold(observed)) {
+    let unsettled = must_hold(observed) || observed.is_unsettled(now, patience);
+    if now < holding && (is_unseen(observed) || unsettled) {
         return Plan {
             steps,
             phase: Some(Phase::Waking),

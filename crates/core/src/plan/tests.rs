@@ -34,6 +34,8 @@ fn idle_service() -> Observed {
         last_active: None,
         asleep_since: None,
         last_knock: None,
+        woken: None,
+        lagging: false,
         stepped_back: None,
         unpublished: None,
         blind: false,
@@ -193,6 +195,28 @@ fn a_starting_target_stays_proxied_until_it_is_ready() {
 }
 
 #[test]
+fn a_target_that_was_just_woken_keeps_its_slices_until_it_has_settled() {
+    let mut observed = Observed {
+        target: Target::Found { replicas: 1 },
+        ready_endpoints: 1,
+        asleep_since: None,
+        woken: Some(at(200)),
+        opinion: Opinion::unknown("NoTriggers", ""),
+        ..sleeping_service()
+    };
+    let early = planned(&observed, 201);
+    assert_eq!(early.steps, [], "what is ready may be the pod that ends");
+    assert_eq!(
+        (early.phase, early.mode, early.look_again),
+        (Some(Phase::Waking), Some(Mode::Proxy), Some(at(203)))
+    );
+    observed.lagging = true;
+    assert_eq!(planned(&observed, 210).steps, [], "nobody counted yet");
+    observed.lagging = false;
+    assert_eq!(planned(&observed, 210).steps, [Step::RemoveSlices]);
+}
+
+#[test]
 fn nothing_falls_asleep_without_its_conditions() {
     let idle = idle_service();
     for (why, observed, note) in [
@@ -327,11 +351,7 @@ fn deletion_holds_traffic_until_the_target_is_back() {
     observed.unpublished = Some(at(202));
     observed.surplus_ports = true;
     let still = planned(&observed, 203).steps;
-    assert_eq!(
-        still,
-        [Step::RemovePrivateService],
-        "its ports are used still"
-    );
+    assert_eq!(still, [], "its ports may be used still");
     assert_eq!(
         planned(&observed, 205).steps,
         [

@@ -44,7 +44,10 @@ impl Meter {
         let mut command = place.cluster.command("prometheus")?;
         command
             .arg(format!("--config.file={}", path.display()))
-            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                folder.join("data").display()
+            ))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .arg("--log.level=error");
         let meter = Self {
@@ -67,7 +70,10 @@ impl Meter {
         let url = format!("http://127.0.0.1:{}/api/v1/query?query=requests", self.port);
         let wanted = format!("\"{figure}\"]");
         let scraped = async {
-            while !fetch(&url).await.is_ok_and(|answer| answer.contains(&wanted)) {
+            while !fetch(&url)
+                .await
+                .is_ok_and(|answer| answer.contains(&wanted))
+            {
                 time::sleep(LOOK).await;
             }
         };

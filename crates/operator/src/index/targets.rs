@@ -62,6 +62,17 @@ impl Index {
         facts.is_some_and(|facts| facts.ready == Some(0))
     }
 
+    pub(crate) fn is_lagging(&self, kind: &Kind, key: &Key) -> bool {
+        self.target_facts(kind, key)
+            .is_some_and(|facts| facts.lagging)
+    }
+
+    /// Until when a target counts as asleep though the watch does not say so.
+    pub(crate) fn unseen_until(&self, key: &Key) -> Option<Timestamp> {
+        let zeroed = self.memories.get(key)?.zeroed?;
+        zeroed.checked_add(UNSEEN).ok()
+    }
+
     pub(crate) fn target_uid(&self, kind: &Kind, key: &Key) -> Option<String> {
         let facts = self.target_facts(kind, key)?;
         facts.uid.as_deref().map(Into::into)
@@ -138,6 +149,7 @@ impl Index {
             }
             (_, Some(_)) => {
                 memory.asleep_since = None;
+                memory.woken = Some(now);
                 memory.last_active = memory.last_active.max(Some(now));
             }
             (_, None) => {}

@@ -153,6 +153,7 @@ fn a_target_is_missing_only_once_its_kind_is_listed() {
                 uid: None,
                 replicas: 3,
                 ready: None,
+                lagging: false,
             },
         )]),
         now(),
