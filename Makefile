@@ -35,8 +35,9 @@ e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the o
 	$(SAY) "Testing on $(if $(KUBECONFIG),the cluster of KUBECONFIG,a local cluster that is removed afterwards)"
 	@export ELASTI_CLUSTER=make-e2e; \
 	$(if $(KUBECONFIG),,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
+	$(CARGO) test --quiet --package elasti-e2e --test operator --test resolver -- --ignored --test-threads=4; \
 	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
-	  $(if $(KUBECONFIG),--test api --test cluster --test lease --test operator) -- --ignored
+	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage) -- --ignored
 
 demo: $(CLUSTER) ## See it work on a local cluster, or the one of KUBECONFIG
 	@$(if $(KUBECONFIG),,$(CLUSTER) up;) hack/demo $(CLUSTER)
@@ -74,7 +75,7 @@ prometheus:
 .PHONY: $(CLUSTER)
 $(CLUSTER):
 	$(if $(wildcard $(CLUSTER)),,$(SAY) "Building elasti-cluster, the first time (two minutes)")
-	@$(CARGO) build --quiet --package elasti-cluster --package elasti-operator
+	@$(CARGO) build --quiet --package elasti-cluster --package elasti-operator --package elasti-resolver
 
 $(TOOLS)/bin/cargo-deny:
 	$(SAY) "Installing cargo-deny, once for this user (five minutes)"
