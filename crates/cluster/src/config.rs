@@ -177,6 +177,9 @@ pub(crate) fn components(layout: &Layout, bin: &Path) -> Vec<Component> {
                 ),
                 flag("service-cluster-ip-range", services()),
                 flag("flex-volume-plugin-dir", "/run/flex-volume-plugins"),
+                // The defaults, 20 calls a second, make thousands of services take minutes.
+                flag("kube-api-qps", 500),
+                flag("kube-api-burst", 1000),
                 "--use-service-account-credentials".into(),
                 "--leader-elect=false".into(),
             ],
