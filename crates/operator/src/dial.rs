@@ -1,7 +1,7 @@
 //! Whether a resolver takes connections on a port. A resolver is listed in a slice only after one was
 //! accepted: nobody is sent where nobody listens.
 
-use crate::operator::Operator;
+use crate::{clock, operator::Operator};
 use std::{net::SocketAddr, time::Duration};
 use tokio::{
     net::TcpStream,
@@ -42,6 +42,7 @@ async fn dial(operator: &Operator, address: SocketAddr) -> Option<Duration> {
         operator.learn(|index| index.note_accepted(address));
         return None;
     }
+    operator.learn(|index| index.note_refused(address, clock::now()));
     let mut failures = operator.dial_failures.lock();
     let times = failures.entry(address).or_default();
     let pause = FIRST.saturating_mul(2_u32.saturating_pow(*times));

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use kube::{api::ApiResource, core::GroupVersionKind};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     sync::Arc,
 };
@@ -53,6 +53,8 @@ pub(crate) struct Index {
     no_resolver_since: Option<Timestamp>,
     /// Ports on which each resolver was seen to accept connections since it is ready.
     accepted: HashMap<IpAddr, HashSet<u16>>,
+    /// Since when ready resolvers are seen to refuse them.
+    refused: HashMap<SocketAddr, Timestamp>,
     ports: Ports<Route>,
     sight: Sight,
     memories: HashMap<Key, Memory>,
@@ -90,8 +92,6 @@ pub(crate) struct Memory {
     pub(crate) asked: Option<Timestamp>,
     /// The last knock that the leader was told of.
     pub(crate) told: Option<Timestamp>,
-    /// Since when nobody can hold its traffic although resolvers are ready.
-    pub(crate) unheld_since: Option<Timestamp>,
     pub(crate) opinion: Option<Opinion>,
     pub(crate) may_sleep: Option<bool>,
 }
@@ -147,6 +147,7 @@ impl Index {
             scaled_objects_healths: HashMap::new(),
             no_resolver_since: Some(now),
             accepted: HashMap::new(),
+            refused: HashMap::new(),
             ports: Ports::new(ports),
             sight: Sight::default(),
             memories: HashMap::new(),

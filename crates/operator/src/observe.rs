@@ -60,7 +60,7 @@ pub(crate) fn observe(
         },
         target: index.target_of(key, object, moment.now),
         slices: slices(index, &service_key, desired),
-        resolvers: resolvers(index, &memory, desired),
+        resolvers: resolvers(index, desired),
         unproven_resolvers: !desired.unproven.is_empty(),
         surplus_ports: !routes.surplus.is_empty(),
         autoscaler: autoscaler(index, key, object),
@@ -141,12 +141,16 @@ fn ready_endpoints(index: &Index, service: &Key) -> usize {
         .sum()
 }
 
-fn resolvers(index: &Index, memory: &Memory, desired: &Desired) -> Resolvers {
+fn resolvers(index: &Index, desired: &Desired) -> Resolvers {
     let gone = |since, why| Resolvers::Gone { since, why };
     match (index.no_resolver_since(), desired.absence) {
         (Some(since), _) => gone(since, Absence::NoneReady),
-        (None, Some(why)) => gone(memory.unheld_since.unwrap_or(Timestamp::MAX), why),
         (None, None) => Resolvers::Ready,
+        // Those that are being asked get the time that it takes.
+        (None, Some(why)) => {
+            let since = index.refuse_since(&desired.unproven);
+            gone(since.unwrap_or(Timestamp::MAX), why)
+        }
     }
 }
 

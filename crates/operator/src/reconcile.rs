@@ -351,9 +351,7 @@ impl View {
         let object = object.clone();
         let desired = Desired::new(index, key, &object, &routes, settings.proxy_port);
         let leaves = object.metadata.deletion_timestamp.is_some();
-        let held = desired.absence.is_none();
         index.remember(key, |memory| {
-            memory.unheld_since = (!held).then(|| memory.unheld_since.unwrap_or(now));
             memory.leaving_since = leaves.then(|| memory.leaving_since.unwrap_or(now));
         });
         let trust = triggers::interval(operator, &object).saturating_mul(TRUST);

@@ -137,6 +137,7 @@ impl Index {
         for ports in self.accepted.values_mut() {
             ports.remove(&port);
         }
+        self.refused.retain(|address, _| address.port() != port);
     }
 
     /// A new leader goes by what is written down, not by what it saw come and go.

@@ -5,7 +5,7 @@ use crate::facts::SliceFacts;
 use elasti_runtime::watch::{Change, Key};
 use jiff::Timestamp;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::Entry},
     net::{IpAddr, SocketAddr},
 };
 
@@ -47,11 +47,37 @@ impl Index {
         if !self.is_ready_resolver(address.ip()) {
             return Touched::new();
         }
+        self.refused.remove(&address);
         self.accepted
             .entry(address.ip())
             .or_default()
             .insert(address.port());
-        match self.ports.owner(address.port()) {
+        self.users_of_port(address.port())
+    }
+
+    /// A resolver did not. Only the first time is news.
+    pub(crate) fn note_refused(&mut self, address: SocketAddr, now: Timestamp) -> Touched {
+        match self.refused.entry(address) {
+            Entry::Occupied(_) => Touched::new(),
+            Entry::Vacant(vacant) => {
+                vacant.insert(now);
+                self.users_of_port(address.port())
+            }
+        }
+    }
+
+    /// Since when all of these refuse, if all of them do.
+    pub(crate) fn refuse_since(&self, addresses: &[SocketAddr]) -> Option<Timestamp> {
+        let since = addresses.iter().map(|address| self.refused.get(address));
+        since
+            .collect::<Option<Vec<_>>>()?
+            .into_iter()
+            .max()
+            .copied()
+    }
+
+    fn users_of_port(&self, port: u16) -> Touched {
+        match self.ports.owner(port) {
             Some(route) => Touched::from([route.elasti_service.clone()]),
             None => self.everyone(),
         }
@@ -144,6 +170,8 @@ impl Index {
             (true, since) => Some(since.unwrap_or(now)),
         };
         self.accepted.retain(|ip, _| ready.contains(ip));
+        self.refused
+            .retain(|address, _| ready.contains(&address.ip()));
         self.everyone()
     }
 
