@@ -6,6 +6,7 @@ mod facts;
 pub use self::facts::{Declared, Ports, Ready};
 
 use crate::{
+    metrics::Metrics,
     room::{House, Limits, Room},
     route::{Table, Way},
 };
@@ -24,6 +25,7 @@ use tokio::sync::Notify;
 pub struct Directory {
     house: Arc<House>,
     defaults: Limits,
+    metrics: Arc<Metrics>,
     known: Mutex<Known>,
     changed: Notify,
 }
@@ -50,10 +52,11 @@ struct Entry {
 // === impl Directory ===
 
 impl Directory {
-    pub fn new(house: Arc<House>, defaults: Limits) -> Self {
+    pub fn new(house: Arc<House>, defaults: Limits, metrics: Arc<Metrics>) -> Self {
         Self {
             house,
             defaults,
+            metrics,
             known: Mutex::default(),
             changed: Notify::new(),
         }
@@ -63,7 +66,9 @@ impl Directory {
         let mut known = self.known.lock();
         let services = known.change_declared(change);
         for service in services {
-            known.settle(&service, &self.house, self.defaults);
+            if let Some(proxied) = known.settle(&service, &self.house, self.defaults) {
+                self.metrics.switched(&service.name, proxied);
+            }
         }
         drop(known);
         self.changed.notify_one();
@@ -117,6 +122,13 @@ impl Directory {
         Some(entry.room.clone())
     }
 
+    /// Those for which somebody waits.
+    pub fn waited_for(&self) -> Vec<Arc<Room>> {
+        let known = self.known.lock();
+        let rooms = known.rooms.values().map(|entry| &entry.room);
+        rooms.filter(|room| room.waiting() > 0).cloned().collect()
+    }
+
     pub fn rooms(&self) -> Vec<(Key, Arc<Declared>)> {
         let known = self.known.lock();
         let rooms = known.rooms.iter();
@@ -153,15 +165,16 @@ impl Known {
         services
     }
 
-    /// The oldest that names a service speaks for it.
-    fn settle(&mut self, service: &Key, house: &Arc<House>, defaults: Limits) {
+    /// The oldest that names a service speaks for it. Whether its traffic comes here, if that is
+    /// news.
+    fn settle(&mut self, service: &Key, house: &Arc<House>, defaults: Limits) -> Option<bool> {
         let users = self.by_service.get(service).into_iter().flatten();
         let candidates = users.filter_map(|key| Some((key, self.declared.get(key)?)));
         let oldest = candidates.min_by_key(|(key, declared)| (declared.created, (*key).clone()));
         let Some((_, declared)) = oldest else {
             self.rooms.remove(service);
             self.by_service.remove(service);
-            return;
+            return None;
         };
         let declared = declared.clone();
         let limits = Limits {
@@ -178,11 +191,13 @@ impl Known {
             entry.rules = declared.compiled();
         }
         entry.room.set_limits(limits);
-        entry.room.set_proxied(declared.mode == Some(Mode::Proxy));
+        let proxied = declared.mode == Some(Mode::Proxy);
+        let is_news = entry.room.set_proxied(proxied);
         entry.spoken_for = declared;
         if is_new {
             self.publish(service);
         }
+        is_news.then_some(proxied)
     }
 
     fn change_ready(&mut self, change: Change<Ready>) -> BTreeSet<Key> {

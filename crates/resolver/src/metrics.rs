@@ -1,11 +1,13 @@
 //! Metrics, by KubeElasti's names and some of our own. No label has a value that a client can choose.
 
-use crate::{proxy::answer::Refusal, room::Room};
+use crate::{directory::Directory, proxy::answer::Refusal, room::Room};
 use http::Method;
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, core::Collector,
+    HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 #[derive(Debug)]
 pub struct Metrics {
@@ -15,7 +17,12 @@ pub struct Metrics {
     switches: IntCounterVec,
     held: HistogramVec,
     refused: IntCounterVec,
-    queued: IntGaugeVec,
+}
+
+/// Who waits, counted when somebody asks.
+pub struct Queued {
+    directory: Arc<Directory>,
+    gauge: IntGaugeVec,
 }
 
 const BUCKETS: [f64; 14] = [
@@ -72,12 +79,6 @@ impl Metrics {
                 "refused_count",
                 "Requests that got an answer of our own, by reason",
                 &["reason"],
-            )?,
-            queued: gauge(
-                registry,
-                "queued_count",
-                "Requests that wait",
-                &["source", "namespace"],
             )?,
         })
     }
@@ -147,12 +148,34 @@ impl Metrics {
         let enabled = if enabled { "true" } else { "false" };
         self.switches.with_label_values(&[service, enabled]).inc();
     }
+}
 
-    pub fn queued(&self, room: &Room) {
-        let waiting = i64::try_from(room.waiting()).unwrap_or(i64::MAX);
-        self.queued
-            .with_label_values(&[&*room.service, &*room.namespace])
-            .set(waiting);
+// === impl Queued ===
+
+impl Queued {
+    pub fn new(directory: Arc<Directory>) -> prometheus::Result<Self> {
+        let opts = named("queued_count", "Requests that wait");
+        Ok(Self {
+            directory,
+            gauge: IntGaugeVec::new(opts, &["source", "namespace"])?,
+        })
+    }
+}
+
+impl Collector for Queued {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauge.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.gauge.reset();
+        for room in self.directory.waited_for() {
+            let waiting = i64::try_from(room.waiting()).unwrap_or(i64::MAX);
+            self.gauge
+                .with_label_values(&[&*room.service, &*room.namespace])
+                .set(waiting);
+        }
+        self.gauge.collect()
     }
 }
 
@@ -189,15 +212,6 @@ fn counter(
     labels: &[&str],
 ) -> prometheus::Result<IntCounterVec> {
     registered(registry, IntCounterVec::new(named(name, help), labels)?)
-}
-
-fn gauge(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> prometheus::Result<IntGaugeVec> {
-    registered(registry, IntGaugeVec::new(named(name, help), labels)?)
 }
 
 fn named(name: &str, help: &str) -> Opts {

@@ -87,6 +87,7 @@ impl Proxy {
 
     /// A connection on a port that stands for one port of one service.
     pub async fn routed(&self, way: Arc<Way>, stream: TcpStream, client: SocketAddr) {
+        self.metrics.found(true, Some(&way.room));
         let spoken = match way.speaks {
             Speaks::Opaque => Some(Spoken::Opaque),
             _ => match peek(&stream, self.settings.first_word).await {

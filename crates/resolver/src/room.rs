@@ -116,9 +116,10 @@ impl Room {
         *self.limits.lock() = limits;
     }
 
-    pub fn set_proxied(&self, proxied: bool) {
+    /// Whether that is news.
+    pub fn set_proxied(&self, proxied: bool) -> bool {
         self.proxied
-            .send_if_modified(|known| std::mem::replace(known, proxied) != proxied);
+            .send_if_modified(|known| std::mem::replace(known, proxied) != proxied)
     }
 
     /// Resolves when clients should go to the pods themselves.

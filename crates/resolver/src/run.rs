@@ -4,7 +4,7 @@ use crate::{
     directory::{Declared, Directory, Ports, Ready},
     internal, knock,
     listen::{self, Listeners},
-    metrics::Metrics,
+    metrics::{Metrics, Queued},
     proxy::{self, Proxy},
     room::{House, Limits},
     route::Table,
@@ -81,9 +81,12 @@ impl Parts {
     ) -> Result<Self> {
         let (knocks, rooms) = mpsc::channel(KNOCKS);
         let house = House::new(settings.seats, knocks);
+        let metrics = Arc::new(Metrics::new(registry)?);
+        let directory = Arc::new(Directory::new(house, settings.limits, metrics.clone()));
+        registry.register(Box::new(Queued::new(directory.clone())?))?;
         Ok(Self {
-            directory: Arc::new(Directory::new(house, settings.limits)),
-            metrics: Arc::new(Metrics::new(registry)?),
+            directory,
+            metrics,
             client,
             settings,
             rooms,

@@ -1,5 +1,6 @@
 //! Operator and resolver together: what a client of a sleeping service sees.
 
+mod lossless;
 mod whole;
 
 use anyhow::{Context, Result};
@@ -9,7 +10,7 @@ use elasti_e2e::{
     stage::{Setting, Stage},
 };
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use serde_json::json;
 use whole::Whole;
 

@@ -3,7 +3,7 @@ use elasti_e2e::{
     Place,
     stage::{Operator, PATIENCE},
 };
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
 use std::time::Duration;
 use tokio::{

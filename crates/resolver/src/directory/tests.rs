@@ -11,7 +11,8 @@ fn directory() -> Directory {
         patience: Duration::from_secs(600),
         seats: 100,
     };
-    Directory::new(house, defaults)
+    let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+    Directory::new(house, defaults, Arc::new(metrics))
 }
 
 fn declared(name: &str, created: &str, spec: &Value) -> (Key, Arc<Declared>) {

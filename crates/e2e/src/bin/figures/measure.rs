@@ -10,7 +10,7 @@ use crate::{
     population::{Population, names},
     report::{Goal, Report},
     stage::Stage,
-    witness::Sleepers,
+    witness::Proxied,
 };
 use anyhow::Result;
 use elasti_cluster::Cluster;
@@ -21,7 +21,7 @@ struct Measurement<'a> {
     stage: &'a Stage<'a>,
     api_server: ApiServer<'a>,
     population: Population,
-    sleepers: Sleepers,
+    proxied: Proxied,
     watches: Vec<f64>,
     report: &'a mut Report,
 }
@@ -31,7 +31,7 @@ pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Re
     let mut measurement = Measurement {
         api_server: ApiServer(&stage.client),
         population: Population::new(&stage.client, stage.namespace(), cli.triggers),
-        sleepers: Sleepers::watch(&stage.client, stage.namespace()),
+        proxied: Proxied::watch(&stage.client, stage.namespace()),
         watches: Vec::new(),
         report,
         stage: &stage,
@@ -74,7 +74,7 @@ impl Measurement<'_> {
     async fn few(&mut self, prefix: &str, count: usize) -> Result<()> {
         self.population.add(&names(prefix, count)).await?;
         let operator = Operator::start(self.stage)?;
-        self.sleepers.reach(self.count()).await?;
+        self.proxied.reach(self.count()).await?;
         self.stop_counting_watches(operator).await
     }
 
@@ -92,6 +92,18 @@ impl Measurement<'_> {
             Goal::AtMost(15.0),
         );
         self.watches.push(watches.total());
+        Ok(())
+    }
+
+    /// Nobody has knocked, so nothing should have been woken.
+    async fn add_woken(&mut self, after: &str) -> Result<()> {
+        let woken = self.count() - self.proxied.asleep().await?.len();
+        self.report.add(
+            format!("{}: woken by nobody after {after}", self.count()),
+            woken as f64,
+            "targets",
+            Goal::AtMost(0.0),
+        );
         Ok(())
     }
 

@@ -10,11 +10,7 @@ use kube::{
     runtime::watcher::{self, Event, watcher},
 };
 use serde::de::DeserializeOwned;
-use std::{
-    collections::{BTreeMap, HashSet},
-    fmt::Debug,
-    time::Duration,
-};
+use std::{collections::HashSet, fmt::Debug, time::Duration};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -23,9 +19,9 @@ use tokio::{
 
 const PATIENCE: Duration = Duration::from_secs(1_200);
 
-/// Counts the ElastiServices that are reconciled: asleep, in proxy mode, and of the generation that
-/// the status speaks of.
-pub(crate) struct Sleepers {
+/// Counts the ElastiServices that are reconciled: in proxy mode, and of the generation that the
+/// status speaks of.
+pub(crate) struct Proxied {
     api: Api<ElastiService>,
     count: watch::Receiver<(usize, Instant)>,
     _watch: JoinSet<()>,
@@ -43,24 +39,24 @@ struct Scaled {
     at: Instant,
 }
 
-// === impl Sleepers ===
+// === impl Proxied ===
 
-impl Sleepers {
+impl Proxied {
     pub(crate) fn watch(client: &Client, namespace: &str) -> Self {
         let (tell, count) = watch::channel((0, Instant::now()));
-        let mut asleep = HashSet::new();
+        let mut proxied = HashSet::new();
         let tally = move |event: Event<ElastiService>| {
             let is_news = match event {
-                Event::Apply(object) | Event::InitApply(object) if is_asleep(&object) => {
-                    asleep.insert(object.name_any())
+                Event::Apply(object) | Event::InitApply(object) if is_proxied(&object) => {
+                    proxied.insert(object.name_any())
                 }
                 Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => {
-                    asleep.remove(&object.name_any())
+                    proxied.remove(&object.name_any())
                 }
                 Event::Init | Event::InitDone => false,
             };
             if is_news {
-                tell.send_replace((asleep.len(), Instant::now()));
+                tell.send_replace((proxied.len(), Instant::now()));
             }
         };
         let api: Api<ElastiService> = Api::namespaced(client.clone(), namespace);
@@ -73,34 +69,33 @@ impl Sleepers {
         }
     }
 
-    /// When that many were asleep.
+    /// When they were that many.
     pub(crate) async fn reach(&mut self, count: usize) -> Result<Instant> {
-        let enough = self.count.wait_for(|(asleep, _)| *asleep >= count);
+        let enough = self.count.wait_for(|(proxied, _)| *proxied >= count);
         if let Ok(seen) = time::timeout(PATIENCE, enough).await {
             return Ok(seen.context("the watch of the ElastiServices ended")?.1);
         }
         bail!(
-            "{count} ElastiServices should sleep by now, but are {:?}",
-            self.states().await?
+            "only {} of {count} were in proxy mode in time",
+            self.count.borrow().0
         )
     }
 
-    async fn states(&self) -> Result<BTreeMap<String, usize>> {
-        let mut states = BTreeMap::new();
-        for object in self.api.list(&ListParams::default()).await? {
-            let status = object.status.unwrap_or_default();
-            let state = format!("{:?} in mode {:?}", status.phase, status.mode);
-            *states.entry(state).or_default() += 1;
-        }
-        Ok(states)
+    /// Names of those whose targets sleep.
+    pub(crate) async fn asleep(&self) -> Result<HashSet<String>> {
+        let is_asleep = |object: &&ElastiService| {
+            let status = object.status.as_ref();
+            status.is_some_and(|status| status.phase == Some(Phase::Asleep))
+        };
+        let all = self.api.list(&ListParams::default()).await?;
+        let asleep = all.iter().filter(is_asleep);
+        Ok(asleep.map(ResourceExt::name_any).collect())
     }
 }
 
-fn is_asleep(object: &ElastiService) -> bool {
+fn is_proxied(object: &ElastiService) -> bool {
     object.status.as_ref().is_some_and(|status| {
-        status.mode == Some(Mode::Proxy)
-            && status.phase == Some(Phase::Asleep)
-            && status.observed_generation == object.metadata.generation
+        status.mode == Some(Mode::Proxy) && status.observed_generation == object.metadata.generation
     })
 }
 

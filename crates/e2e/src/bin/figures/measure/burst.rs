@@ -22,9 +22,9 @@ impl Measurement<'_> {
     pub(super) async fn burst(&mut self) -> Result<()> {
         let operator = Operator::start(self.stage)?;
         operator.settles(self.count()).await?;
-        let names = names("burst", BURST);
+        let mut names = names("burst", BURST);
         let created = self.population.add(&names).await?;
-        let done = self.sleepers.reach(self.count()).await?;
+        let done = self.proxied.reach(self.count()).await?;
         self.report.add(
             format!("{BURST} created at once, until all are in proxy mode"),
             done.saturating_duration_since(created).as_secs_f64(),
@@ -32,6 +32,9 @@ impl Measurement<'_> {
             Goal::Below(5.0),
         );
         self.calm().await?;
+        self.add_woken("burst").await?;
+        let asleep = self.proxied.asleep().await?;
+        names.retain(|name| asleep.contains(name));
         let mut scales = Scales::watch(&self.stage.client, self.stage.namespace()).await?;
         self.knock(&operator, &names, &mut scales).await?;
         self.calm().await?;

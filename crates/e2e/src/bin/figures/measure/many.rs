@@ -19,18 +19,20 @@ impl Measurement<'_> {
         self.calm().await?;
         self.rest(&operator).await?;
         self.add_memory("start", &operator)?;
+        self.add_woken("start").await?;
         self.stop_counting_watches(operator).await?;
 
         self.calm().await?;
         let operator = self.restart().await?;
         self.add_memory("restart", &operator)?;
+        self.add_woken("restart").await?;
         operator.stop().await
     }
 
     async fn start(&mut self, new: usize) -> Result<Operator> {
         let before = self.api_server.writes().await?;
         let operator = Operator::start(self.stage)?;
-        let done = self.sleepers.reach(self.population.count).await?;
+        let done = self.proxied.reach(self.population.count).await?;
         let writes = self.api_server.writes().await?.beyond(&before);
         eprintln!("  {writes}");
         self.add_time("start", done - operator.started);
