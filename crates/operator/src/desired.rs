@@ -243,17 +243,13 @@ pub(crate) fn follows(
         && private.ports == public.ports
         && private.families == public.families
         && private.publish_not_ready == public.publish_not_ready
-        && contains(&private.labels, &public.labels)
-        && private.labels.contains_key(PRIVATE_LABEL)
-}
-
-fn contains(all: &BTreeMap<String, String>, some: &BTreeMap<String, String>) -> bool {
-    some.iter().all(|(key, value)| all.get(key) == Some(value))
+        && public.labels.is_part_of(&private.labels)
+        && private.labels.get(PRIVATE_LABEL).is_some()
 }
 
 pub(crate) fn private_service(object: &ElastiService, public: &ServiceFacts) -> Value {
-    let mut labels = public.labels.clone();
-    labels.insert(PRIVATE_LABEL.into(), object.spec.service.clone());
+    let mut labels: BTreeMap<&str, &str> = public.labels.iter().collect();
+    labels.insert(PRIVATE_LABEL, &object.spec.service);
     json!({
         "apiVersion": "v1",
         "kind": "Service",

@@ -1,5 +1,6 @@
 //! What decisions need of the objects around an ElastiService, and no more.
 
+use crate::few::Texts;
 use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, FINALIZER, names};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -11,7 +12,7 @@ use k8s_openapi::{
 };
 use kube::{ResourceExt, api::DynamicObject};
 use serde::Deserialize;
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 /// An ElastiService, or why it cannot be understood.
 #[derive(Clone, Debug)]
@@ -32,9 +33,9 @@ pub(crate) struct Malformed {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceFacts {
     pub(crate) kind: String,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) annotations: BTreeMap<String, String>,
-    pub(crate) selector: BTreeMap<String, String>,
+    pub(crate) labels: Texts,
+    pub(crate) annotations: Texts,
+    pub(crate) selector: Texts,
     pub(crate) ports: Vec<ServicePort>,
     pub(crate) families: Vec<String>,
     pub(crate) family_policy: Option<String>,
@@ -134,9 +135,9 @@ impl From<Service> for ServiceFacts {
         let spec = service.spec.unwrap_or_default();
         Self {
             kind: spec.type_.unwrap_or_else(|| "ClusterIP".into()),
-            labels: service.metadata.labels.unwrap_or_default(),
-            annotations: service.metadata.annotations.unwrap_or_default(),
-            selector: spec.selector.unwrap_or_default(),
+            labels: service.metadata.labels.into(),
+            annotations: service.metadata.annotations.into(),
+            selector: spec.selector.into(),
             ports: spec
                 .ports
                 .unwrap_or_default()

@@ -16,13 +16,14 @@ pub(crate) use self::{
 use self::sight::Sight;
 
 use crate::facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts, TargetFacts};
+use crate::few::Few;
 use elasti_api::{AttachedTarget, AutoscalerKind, ElastiService, ScaleTargetRef, names};
 use elasti_core::{plan::Autoscaler, ports::Ports, verdict::Opinion};
 use elasti_runtime::watch::{Change, Health, Key, Scope};
 use jiff::Timestamp;
 use kube::{api::ApiResource, core::GroupVersionKind};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     sync::Arc,
@@ -40,13 +41,12 @@ pub(crate) struct Index {
     resolver_service: Key,
     declared: HashMap<Key, Declared>,
     /// Users of a service, public or private, and of a ScaledObject.
-    by_service: HashMap<Key, BTreeSet<Key>>,
-    by_scaled_object: HashMap<Key, BTreeSet<Key>>,
-    by_target: HashMap<(Kind, Key), BTreeSet<Key>>,
-    kind_users: BTreeMap<Kind, usize>,
+    by_service: HashMap<Key, Few>,
+    by_scaled_object: HashMap<Key, Few>,
+    by_target: HashMap<Kind, HashMap<Key, Few>>,
     services: HashMap<Key, ServiceFacts>,
     slices: HashMap<Key, SliceFacts>,
-    slices_of: HashMap<Key, BTreeSet<Key>>,
+    slices_of: HashMap<Key, Few>,
     targets: HashMap<Kind, KindOfTargets>,
     scaled_objects: HashMap<Key, ScaledObjectFacts>,
     scaled_objects_healths: HashMap<Scope, Health>,
@@ -138,7 +138,6 @@ impl Index {
             by_service: HashMap::new(),
             by_scaled_object: HashMap::new(),
             by_target: HashMap::new(),
-            kind_users: BTreeMap::new(),
             services: HashMap::new(),
             slices: HashMap::new(),
             slices_of: HashMap::new(),
@@ -220,9 +219,8 @@ impl Index {
 
     /// Whether nobody but this one names a target.
     pub(crate) fn is_alone_with_target(&self, key: &Key, kind: &Kind, name: &str) -> bool {
-        let target = (kind.clone(), key.beside(name));
-        let users = self.by_target.get(&target).into_iter().flatten();
-        users.filter(|user| *user != key).count() == 0
+        let users = self.users_of_target(kind, &key.beside(name));
+        users.into_iter().flatten().all(|user| user == key)
     }
 
     pub(crate) fn is_alone_with_scaled_object(&self, key: &Key, name: &str) -> bool {
@@ -233,7 +231,8 @@ impl Index {
     /// An older ElastiService that names the same service or target.
     pub(crate) fn rival_of(&self, key: &Key, object: &ElastiService) -> Option<&Key> {
         let service = self.by_service.get(&key.beside(&object.spec.service));
-        let target = self.by_target.get(&target_key(key, object));
+        let (kind, target) = target_key(key, object);
+        let target = self.users_of_target(&kind, &target);
         [service, target]
             .into_iter()
             .flatten()
@@ -241,7 +240,11 @@ impl Index {
             .find(|oldest| *oldest != key)
     }
 
-    fn oldest<'a>(&self, users: &'a BTreeSet<Key>) -> Option<&'a Key> {
+    fn users_of_target(&self, kind: &Kind, target: &Key) -> Option<&Few> {
+        self.by_target.get(kind)?.get(target)
+    }
+
+    fn oldest<'a>(&self, users: &'a Few) -> Option<&'a Key> {
         users
             .iter()
             .min_by_key(|key| (self.created(key), key.name.clone()))
@@ -328,9 +331,9 @@ impl Index {
             users.insert(key.clone());
             touched.extend(users.iter().cloned());
         }
-        let target = target_key(key, object);
-        *self.kind_users.entry(target.0.clone()).or_default() += 1;
-        let users = self.by_target.entry(target).or_default();
+        let (kind, target) = target_key(key, object);
+        let of_kind = self.by_target.entry(kind).or_default();
+        let users = of_kind.entry(target).or_default();
         users.insert(key.clone());
         touched.extend(users.iter().cloned());
         if let Some(scaled_object) = scaled_object_key(key, object) {
@@ -353,12 +356,13 @@ impl Index {
         ] {
             touched.append(&mut leave(&mut self.by_service, &key.beside(&name), key));
         }
-        let target = target_key(key, &object);
-        if let Some(users) = self.kind_users.get_mut(&target.0) {
-            *users -= 1;
+        let (kind, target) = target_key(key, &object);
+        if let Some(of_kind) = self.by_target.get_mut(&kind) {
+            touched.append(&mut leave(of_kind, &target, key));
+            if of_kind.is_empty() {
+                self.by_target.remove(&kind);
+            }
         }
-        self.kind_users.retain(|_, users| *users > 0);
-        touched.append(&mut leave(&mut self.by_target, &target, key));
         if let Some(scaled_object) = scaled_object_key(key, &object) {
             leave(&mut self.by_scaled_object, &scaled_object, key);
         }
@@ -395,11 +399,7 @@ pub(crate) fn scaled_object_key(key: &Key, object: &ElastiService) -> Option<Key
 }
 
 /// Those who are left.
-fn leave<K: std::hash::Hash + Eq>(
-    users: &mut HashMap<K, BTreeSet<Key>>,
-    of: &K,
-    key: &Key,
-) -> Touched {
+fn leave(users: &mut HashMap<Key, Few>, of: &Key, key: &Key) -> Touched {
     let Some(left) = users.get_mut(of) else {
         return Touched::new();
     };
@@ -408,7 +408,7 @@ fn leave<K: std::hash::Hash + Eq>(
         users.remove(of);
         return Touched::new();
     }
-    left.clone()
+    left.iter().cloned().collect()
 }
 
 /// Applies a change and tells the keys whose facts are now others than before.

@@ -6,6 +6,7 @@ mod desired;
 mod dial;
 mod facts;
 mod feed;
+mod few;
 mod index;
 mod kinds;
 mod metrics;

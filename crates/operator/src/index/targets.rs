@@ -15,7 +15,7 @@ const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
 
 impl Index {
     pub(crate) fn kinds_in_use(&self) -> BTreeSet<Kind> {
-        self.kind_users.keys().cloned().collect()
+        self.by_target.keys().cloned().collect()
     }
 
     /// What an ElastiService scales.
@@ -109,10 +109,11 @@ impl Index {
         self.kind(kind)
             .healths
             .insert(scope.clone(), health.clone());
-        let users = self.by_target.iter();
-        users
-            .filter(|((used, key), _)| used == kind && scope.covers(key))
-            .flat_map(|(_, users)| users.clone())
+        let of_kind = self.by_target.get(kind).into_iter().flatten();
+        of_kind
+            .filter(|(target, _)| scope.covers(target))
+            .flat_map(|(_, users)| users)
+            .cloned()
             .collect()
     }
 
@@ -168,7 +169,7 @@ impl Index {
 
     fn users_of_keys(&self, kind: &Kind, keys: &[Key]) -> Touched {
         keys.iter()
-            .filter_map(|key| self.by_target.get(&(kind.clone(), key.clone())))
+            .filter_map(|key| self.users_of_target(kind, key))
             .flatten()
             .cloned()
             .collect()
