@@ -161,16 +161,6 @@ impl Subject<'_> {
 // === impl Error ===
 
 impl Error {
-    pub(crate) const CATEGORIES: [&str; 7] = [
-        "forbidden",
-        "not_found",
-        "conflict",
-        "invalid",
-        "server",
-        "refused",
-        "unreachable",
-    ];
-
     /// For labels and logs: few, whatever the API server says.
     pub(crate) fn category(&self) -> &'static str {
         match self {

@@ -75,7 +75,7 @@ async fn work(cli: Cli) -> Result<()> {
         .map_or_else(Claim::unopposed, Leadership::claim);
     let parts = Parts::new(config, claim, cli.settings(), &registry, readiness.clone())?;
 
-    let admin = admin::router(registry, readiness.clone());
+    let admin = admin::router(registry, readiness.clone(), parts.pages());
     let wake_routes = parts.wake_routes().merge(admin.clone());
     let wake = listener(&format!(":{}", cli.port)).await?;
     let metrics = listener(&cli.metrics_bind_address).await?;

@@ -1,5 +1,9 @@
 //! Metrics, by KubeElasti's names. Whatever bears the name of an ElastiService goes with it.
 
+mod ledger;
+
+pub(crate) use self::ledger::Ledger;
+
 use crate::{
     apply::{Done, Error},
     facts::Declared,
@@ -8,125 +12,77 @@ use crate::{
 use elasti_api::{ElastiService, Mode};
 use elasti_runtime::watch::{Change, Key};
 use parking_lot::Mutex;
-use prometheus::{
-    HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    core::Collector,
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
 };
-use std::{collections::BTreeSet, time::Duration};
 
 pub(crate) struct Metrics {
-    reconcile: HistogramVec,
-    finalizer: IntCounterVec,
-    update: IntCounterVec,
-    informer: IntCounterVec,
-    informer_handler: IntCounterVec,
+    pub(crate) ledger: Arc<Ledger>,
     informers: IntGaugeVec,
-    scale: IntCounterVec,
-    mode: IntGaugeVec,
     watch: IntGaugeVec,
     knock: IntCounterVec,
-    /// Kinds whose events were handled.
-    kinds: Mutex<BTreeSet<String>>,
+    /// Names of kinds, each once.
+    kinds: Mutex<HashMap<String, Arc<str>>>,
 }
 
 /// The watches of one kind, counted while they live.
 pub(crate) struct Watches(IntGauge, i64);
 
 const SUCCESS: &str = "success";
-const MODES: [&str; 3] = ["", "serve", "proxy"];
-const BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 // === impl Metrics ===
 
 impl Metrics {
     pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let reconcile =
-            HistogramOpts::new("elasti_operator_reconcile", "Seconds that a reconcile took")
-                .buckets(BUCKETS.into());
-        let reconcile = HistogramVec::new(reconcile, &["crd_name", "error"])?;
+        let informers = named("informer_count", "Open watches, by kind");
+        let watch = named(
+            "watch_healthy",
+            "1 while the watch of a kind is in step with the API server",
+        );
+        let knock = named(
+            "knock_counter",
+            "Calls of the wake server for a service, by what became of them",
+        );
         Ok(Self {
-            reconcile: registered(registry, reconcile)?,
-            finalizer: counter(
-                registry,
-                "CRD_finalizer_counter",
-                "Finalizers added and removed",
-                &["crd_name", "error"],
-            )?,
-            update: counter(
-                registry,
-                "CRD_update_counter",
-                "Status updates, by the mode written",
-                &["crd_name", "mode", "error"],
-            )?,
-            informer: counter(
-                registry,
-                "informer_counter",
-                "ElastiServices that came into sight",
-                &["crd_name", "action", "error"],
-            )?,
-            informer_handler: counter(
-                registry,
-                "informer_handler_counter",
-                "Watch events that concerned an ElastiService, by kind",
-                &["crd_name", "key", "error"],
-            )?,
-            informers: gauge(
-                registry,
-                "informer_count",
-                "Open watches, by kind",
-                &["informer_name"],
-            )?,
-            scale: counter(
-                registry,
-                "scale_counter",
-                "Scale calls",
-                &["service_name", "namespace", "target", "error"],
-            )?,
-            mode: gauge(registry, "mode", "1 is proxy, 0 is serve", &["crd_name"])?,
-            watch: gauge(
-                registry,
-                "watch_healthy",
-                "1 while the watch of a kind is in step with the API server",
-                &["kind"],
-            )?,
-            knock: counter(
-                registry,
-                "knock_counter",
-                "Calls of the wake server for a service, by what became of them",
-                &["result"],
-            )?,
+            ledger: Arc::default(),
+            informers: registered(registry, IntGaugeVec::new(informers, &["informer_name"])?)?,
+            watch: registered(registry, IntGaugeVec::new(watch, &["kind"])?)?,
+            knock: registered(registry, IntCounterVec::new(knock, &["result"])?)?,
             kinds: Mutex::default(),
         })
     }
 
     pub(crate) fn reconciled(&self, key: &Key, error: Option<&Error>, took: Duration) {
-        self.reconcile
-            .with_label_values(&[&key.to_string(), category(error)])
-            .observe(took.as_secs_f64());
+        let error = category(error);
+        self.ledger
+            .enter(key, |account| account.reconciled.of(error).add(took));
     }
 
     pub(crate) fn finalized(&self, key: &Key, error: Option<&Error>) {
-        self.finalizer
-            .with_label_values(&[&key.to_string(), category(error)])
-            .inc();
+        let error = category(error);
+        self.ledger
+            .enter(key, |account| *account.finalized.of(error) += 1);
     }
 
     pub(crate) fn updated(&self, key: &Key, mode: Option<Mode>, error: Option<&Error>) {
-        self.update
-            .with_label_values(&[&key.to_string(), word(mode), category(error)])
-            .inc();
+        let labels = (word(mode), category(error));
+        self.ledger
+            .enter(key, |account| *account.updated.of(labels) += 1);
     }
 
     /// What a change of the ElastiServices brings and takes away.
     pub(crate) fn declared(&self, index: &Index, change: &Change<Declared>) {
         match change {
             Change::Applied(key, declared) => self.came(index, key, declared),
-            Change::Deleted(key) => self.left(index, key),
+            Change::Deleted(key) => self.ledger.close(key),
             Change::Listed(scope, all) => {
                 let listed: BTreeSet<&Key> = all.iter().map(|(key, _)| key).collect();
                 for key in index.everyone() {
                     if scope.covers(&key) && !listed.contains(&key) {
-                        self.left(index, &key);
+                        self.ledger.close(&key);
                     }
                 }
                 for (key, declared) in all {
@@ -142,9 +98,8 @@ impl Metrics {
                 Declared::Understood(_) => SUCCESS,
                 Declared::Malformed(_) => "malformed",
             };
-            self.informer
-                .with_label_values(&[&key.to_string(), "start", error])
-                .inc();
+            self.ledger
+                .enter(key, |account| *account.came.of(error) += 1);
         }
     }
 
@@ -152,11 +107,14 @@ impl Metrics {
         if touched.is_empty() {
             return;
         }
-        self.kinds.lock().insert(kind.to_owned());
+        let kind = {
+            let mut kinds = self.kinds.lock();
+            let known = kinds.entry(kind.to_owned());
+            known.or_insert_with(|| kind.into()).clone()
+        };
         for key in touched {
-            self.informer_handler
-                .with_label_values(&[&key.to_string(), kind, SUCCESS])
-                .inc();
+            self.ledger
+                .enter(key, |account| *account.handled.of(kind.clone()) += 1);
         }
     }
 
@@ -173,16 +131,16 @@ impl Metrics {
             Ok(Done::Quietly) => return,
             Err(error) => error.category(),
         };
-        let target = target(object);
-        let labels = [object.spec.service.as_str(), &key.namespace, &target, error];
-        self.scale.with_label_values(&labels).inc();
+        let target = &object.spec.scale_target_ref;
+        let target = format!("{}-{}", target.kind(), target.name);
+        let labels = (object.spec.service.as_str().into(), target.into(), error);
+        self.ledger
+            .enter(key, |account| *account.scaled.of(labels) += 1);
     }
 
     pub(crate) fn mode(&self, key: &Key, mode: Option<Mode>) {
-        if let Some(mode) = mode {
-            self.mode
-                .with_label_values(&[&key.to_string()])
-                .set((mode == Mode::Proxy).into());
+        if mode.is_some() {
+            self.ledger.enter(key, |account| account.mode = mode);
         }
     }
 
@@ -193,36 +151,6 @@ impl Metrics {
     pub(crate) fn knocked(&self, result: &str) {
         self.knock.with_label_values(&[result]).inc();
     }
-
-    /// Of an ElastiService that is gone.
-    fn left(&self, index: &Index, key: &Key) {
-        let name = &*key.to_string();
-        if let Some(Declared::Understood(object)) = index.declared(key) {
-            let (service, target) = (object.spec.service.as_str(), target(object));
-            for error in Error::CATEGORIES.into_iter().chain([SUCCESS]) {
-                let labels = [service, &key.namespace, &target, error];
-                let _ = self.scale.remove_label_values(&labels);
-            }
-        }
-        let _ = self.mode.remove_label_values(&[name]);
-        for error in Error::CATEGORIES.into_iter().chain([SUCCESS, "malformed"]) {
-            let _ = self.reconcile.remove_label_values(&[name, error]);
-            let _ = self.finalizer.remove_label_values(&[name, error]);
-            for mode in MODES {
-                let _ = self.update.remove_label_values(&[name, mode, error]);
-            }
-            let _ = self.informer.remove_label_values(&[name, "start", error]);
-        }
-        for kind in &*self.kinds.lock() {
-            let labels = [name, kind, SUCCESS];
-            let _ = self.informer_handler.remove_label_values(&labels);
-        }
-    }
-}
-
-fn target(object: &ElastiService) -> String {
-    let target = &object.spec.scale_target_ref;
-    format!("{}-{}", target.kind(), target.name)
 }
 
 fn category(error: Option<&Error>) -> &'static str {
@@ -235,24 +163,6 @@ fn word(mode: Option<Mode>) -> &'static str {
         Some(Mode::Serve) => "serve",
         Some(Mode::Proxy) => "proxy",
     }
-}
-
-fn counter(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> prometheus::Result<IntCounterVec> {
-    registered(registry, IntCounterVec::new(named(name, help), labels)?)
-}
-
-fn gauge(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> prometheus::Result<IntGaugeVec> {
-    registered(registry, IntGaugeVec::new(named(name, help), labels)?)
 }
 
 fn named(name: &str, help: &str) -> Opts {

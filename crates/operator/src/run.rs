@@ -14,6 +14,7 @@ use crate::{
 };
 use elasti_api::ElastiService;
 use elasti_runtime::{
+    admin::Pages,
     lease::Claim,
     readiness::Readiness,
     watch::{Change, Key},
@@ -68,6 +69,12 @@ impl Parts {
     /// Wakes that were asked for and are under way.
     pub async fn finish_wakes(&self) {
         self.operator.wakes.empty().await;
+    }
+
+    /// Metrics of every ElastiService.
+    pub fn pages(&self) -> Pages {
+        let ledger = self.operator.metrics.ledger.clone();
+        Arc::new(move || Box::new(ledger.pages()))
     }
 
     pub fn wake_routes(&self) -> axum::Router {

@@ -9,7 +9,7 @@ use elasti_resolver::{Parts, listen};
 use elasti_runtime::{admin, logs, readiness::Readiness, sentry, shutdown};
 use kube::{Client, Config};
 use prometheus::Registry;
-use std::{process::ExitCode, time::Duration};
+use std::{iter, process::ExitCode, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// An API server that does not even answer is given up soon, and tried again.
@@ -54,7 +54,7 @@ async fn work(cli: Cli) -> Result<()> {
     let parts = Parts::new(client, cli.settings(), &registry, readiness.clone())?;
     let routes = parts
         .internal_routes()
-        .merge(admin::router(registry, readiness));
+        .merge(admin::router(registry, readiness, no_pages()));
     let internal = listen::bind(cli.port)
         .await
         .with_context(|| format!("opening port {}", cli.port))?;
@@ -73,4 +73,9 @@ async fn work(cli: Cli) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// All metrics of a resolver are registered.
+fn no_pages() -> admin::Pages {
+    Arc::new(|| Box::new(iter::empty()))
 }

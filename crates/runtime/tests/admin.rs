@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use elasti_runtime::{admin, readiness::Readiness};
 use prometheus::{IntCounter, Registry};
-use std::net::SocketAddr;
+use std::{iter, net::SocketAddr, sync::Arc};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -21,7 +21,11 @@ async fn start(registry: Registry) -> Result<Admin> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let readiness = Readiness::new();
-    let router = admin::router(registry, readiness.clone());
+    let router = admin::router(
+        registry,
+        readiness.clone(),
+        Arc::new(|| Box::new(iter::once("page 1\n".to_owned()))),
+    );
     tokio::spawn(admin::serve(listener, router, CancellationToken::new()));
     Ok(Admin { address, readiness })
 }

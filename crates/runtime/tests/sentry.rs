@@ -48,7 +48,7 @@ async fn reporting_process() -> Result<()> {
         release: "elasti-operator@1.2.3",
         server: Some("pod-a"),
     })?;
-    logs::init_with("info", Format::Json, sentry.layer())?;
+    logs::init("info", Format::Json, sentry.layer())?;
     let start = Instant::now();
     match deed.as_str() {
         "err" => {
