@@ -4,7 +4,7 @@ use crate::{Cli, population, prometheus, resolver::Resolver};
 use anyhow::{Context, Result};
 use elasti_api::ElastiService;
 use elasti_cluster::Cluster;
-use elasti_e2e::{Namespace, built};
+use elasti_e2e::{Namespace, Running, built};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -14,7 +14,6 @@ use kube::{
 };
 use serde_json::json;
 use std::path::PathBuf;
-use tokio::task::JoinSet;
 
 /// More ports than services: those of another part may still rest.
 const SPARE_PORTS: usize = 1_000;
@@ -26,7 +25,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) operator: PathBuf,
     pub(crate) routing: &'a str,
     pub(crate) resolver: Resolver,
-    _prometheus: JoinSet<()>,
+    _prometheus: Option<Running>,
 }
 
 // === impl Stage ===
@@ -50,7 +49,10 @@ impl<'a> Stage<'a> {
         );
         Ok(Self {
             resolver: Resolver::start(&client, home.name(), cli.services + SPARE_PORTS).await?,
-            _prometheus: prometheus::start().await?,
+            _prometheus: cli
+                .triggers
+                .then(|| prometheus::start(cluster))
+                .transpose()?,
             routing: &cli.routing,
             cluster,
             client,
