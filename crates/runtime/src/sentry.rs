@@ -85,7 +85,7 @@ pub fn init(settings: Settings<'_>) -> Result<Sentry, Error> {
 // === impl Sentry ===
 
 impl Sentry {
-    /// For [`logs::init_with`](crate::logs::init_with).
+    /// For [`logs::init`](crate::logs::init).
     pub fn layer(&self) -> Option<Layer> {
         self.0.as_ref().map(|reporter| Layer {
             hub: reporter.hub.clone(),

@@ -96,10 +96,10 @@ async fn receive(
     let lines: Vec<_> = body.split(|byte| *byte == b'\n').collect();
     let report = Report {
         path: uri.path().to_owned(),
-        auth: headers["x-sentry-auth"].to_str().unwrap().to_owned(),
-        event: serde_json::from_slice(lines[2]).unwrap(),
+        auth: String::from_utf8_lossy(headers["x-sentry-auth"].as_bytes()).into_owned(),
+        event: serde_json::from_slice(lines[2]).unwrap_or_default(),
     };
-    reports.send(report).unwrap();
+    let _ = reports.send(report);
     (status, "{}")
 }
 
