@@ -261,7 +261,9 @@ async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
     }
     operator.metrics.scaled(key, object, &done);
     say::scaled(operator, object, &done).await;
-    done.is_ok()
+    // What is not there or not allowed is no better in a moment; the next knock asks again.
+    let hopeless = |error: &apply::Error| matches!(error.category(), "not_found" | "forbidden");
+    done.as_ref().err().is_none_or(hopeless)
 }
 
 async fn directory(State(operator): State<Arc<Operator>>) -> Json<Directory> {
