@@ -23,6 +23,8 @@ pub(crate) struct Feed<'a> {
     pub(crate) operator: &'a Operator,
     pub(crate) name: &'a str,
     pub(crate) scopes: Vec<Scope>,
+    /// Which of the kind, by label; empty means all.
+    pub(crate) selector: &'a str,
 }
 
 // === impl Feed ===
@@ -65,7 +67,9 @@ impl Feed<'_> {
                 let touched = self.operator.learn(|index| tell(index, change));
                 metrics.handled(self.name, &touched);
             };
-            let config = watcher::Config::default().page_size(PAGE);
+            let config = watcher::Config::default()
+                .page_size(PAGE)
+                .labels(self.selector);
             watch(api(scope), scope.clone(), config, &strip, tell, report)
         });
         future::join_all(watches).await;

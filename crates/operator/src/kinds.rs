@@ -57,6 +57,7 @@ async fn watch_kind(operator: Arc<Operator>, kind: Kind) {
         operator: &operator,
         name: &kind.kind,
         scopes: operator.settings.scopes(),
+        selector: "",
     };
     feed.watch(
         dynamic(&operator.client, &resource),

@@ -12,7 +12,7 @@ use crate::{
     settings::Settings,
     triggers, wake,
 };
-use elasti_api::ElastiService;
+use elasti_api::{ElastiService, names::PRIVATE_LABEL};
 use elasti_runtime::{
     admin::Pages,
     lease::Claim,
@@ -215,8 +215,11 @@ async fn watch_services(operator: &Operator, readiness: &Readiness) {
 
 async fn watch_slices(operator: &Operator, readiness: &Readiness) {
     let listed = listed(readiness, "EndpointSlice");
+    // Those of private services say what those of the public ones do.
+    let selector = format!("!{PRIVATE_LABEL}");
     let feed = Feed {
         scopes: operator.settings.slice_scopes(),
+        selector: &selector,
         ..feed(operator, "EndpointSlice")
     };
     feed.watch(
@@ -250,6 +253,7 @@ fn feed<'a>(operator: &'a Operator, name: &'a str) -> Feed<'a> {
         operator,
         name,
         scopes: operator.settings.scopes(),
+        selector: "",
     }
 }
 

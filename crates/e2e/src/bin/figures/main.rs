@@ -57,10 +57,10 @@ struct Cli {
 enum Part {
     /// API watches with one and with a hundred ElastiServices
     Watches,
-    /// Start, memory, rest and restart with many
-    Many,
     /// 300 sleeping services created at once, then a knock for each of them
     Burst,
+    /// Start, memory, rest, restart and knocks with many
+    Many,
 }
 
 fn main() -> ExitCode {

@@ -1,6 +1,7 @@
 //! The figures. What exists stays: each part is measured beside all that those before it have made.
 
 mod burst;
+mod knocks;
 mod many;
 
 use crate::{
@@ -23,6 +24,8 @@ struct Measurement<'a> {
     population: Population,
     proxied: Proxied,
     watches: Vec<f64>,
+    /// So many may be awake.
+    knocked: usize,
     report: &'a mut Report,
 }
 
@@ -33,6 +36,7 @@ pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Re
         population: Population::new(&stage.client, stage.namespace(), cli.triggers),
         proxied: Proxied::watch(&stage.client, stage.namespace()),
         watches: Vec::new(),
+        knocked: 0,
         report,
         stage: &stage,
     };
@@ -51,6 +55,9 @@ impl Measurement<'_> {
             self.few("one", 1).await?;
             self.few("few", 99).await?;
         }
+        if cli.wants(Part::Burst) {
+            self.burst().await?;
+        }
         if cli.wants(Part::Many) {
             self.many(cli.services).await?;
         }
@@ -64,9 +71,6 @@ impl Measurement<'_> {
                 "watches",
                 Goal::AtMost(0.0),
             );
-        }
-        if cli.wants(Part::Burst) {
-            self.burst().await?;
         }
         Ok(())
     }
@@ -95,9 +99,10 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// Nobody has knocked, so nothing should have been woken.
+    /// Where nobody has knocked, nothing should have been woken.
     async fn add_woken(&mut self, after: &str) -> Result<()> {
-        let woken = self.count() - self.proxied.asleep().await?.len();
+        let awake = self.count() - self.proxied.asleep().await?.len();
+        let woken = awake.saturating_sub(self.knocked);
         self.report.add(
             format!("{}: woken by nobody after {after}", self.count()),
             woken as f64,

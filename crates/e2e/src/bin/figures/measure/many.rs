@@ -1,18 +1,20 @@
 //! Thousands of ElastiServices: start, rest, memory, and a restart with nothing left to do.
 
 use super::Measurement;
-use crate::{operator::Operator, population::names, report::Goal};
+use crate::{operator::Operator, population::names, report::Goal, witness::Scales};
 use anyhow::Result;
 use std::time::Duration;
 use tokio::time;
 
+const KNOCKS: usize = 100;
 const REST: Duration = Duration::from_secs(60);
 /// In which the operator asks every trigger once. What is new in an answer is written.
 const POLLING_INTERVAL: Duration = Duration::from_secs(30);
 
 impl Measurement<'_> {
     pub(super) async fn many(&mut self, services: usize) -> Result<()> {
-        self.population.add(&names("many", services)).await?;
+        let names = names("many", services);
+        self.population.add(&names).await?;
         self.calm().await?;
         let operator = self.start(services).await?;
         time::sleep(POLLING_INTERVAL).await;
@@ -26,6 +28,9 @@ impl Measurement<'_> {
         let operator = self.restart().await?;
         self.add_memory("restart", &operator)?;
         self.add_woken("restart").await?;
+        let mut scales = Scales::watch(&self.stage.client, self.stage.namespace()).await?;
+        let some = &names[..services.min(KNOCKS)];
+        self.knock(&operator, some, &mut scales).await?;
         operator.stop().await
     }
 
