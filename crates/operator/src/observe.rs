@@ -17,6 +17,9 @@ use kube::ResourceExt;
 /// KubeElasti reads a cooldown of 0 as its default.
 const DEFAULT_COOLDOWN: i32 = 900;
 
+/// Why nothing is known of the triggers of an ElastiService that was just seen.
+pub(crate) const NOT_ASKED: &str = "NotAskedYet";
+
 pub(crate) fn observe(
     index: &Index,
     key: &Key,
@@ -96,7 +99,7 @@ fn opinion(memory: &Memory, moment: Moment) -> Opinion {
     match (&memory.opinion, memory.asked) {
         (Some(opinion), Some(asked)) if fresh(asked) => opinion.clone(),
         (Some(_), _) => Opinion::unknown("Outdated", "The triggers have not answered for a while"),
-        (None, _) => Opinion::unknown("NotAskedYet", "The triggers have not been asked yet"),
+        (None, _) => Opinion::unknown(NOT_ASKED, "The triggers have not been asked yet"),
     }
 }
 

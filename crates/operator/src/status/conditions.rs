@@ -1,6 +1,7 @@
 //! What holds of an ElastiService, each with its reason.
 
 use super::Report;
+use crate::observe::NOT_ASKED;
 use elasti_core::{
     plan::{Absence, Autoscaler, Note, Observed, Resolvers, Service, Target},
     verdict::Verdict,
@@ -261,6 +262,10 @@ impl Fact {
             None => "Unknown",
         };
         let is_news = |known: &Condition| {
+            // Whoever was just started has nothing new to say.
+            if self.reason == NOT_ASKED {
+                return false;
+            }
             let figures = matches!(self.kind, "Idle" | "TriggersHealthy");
             known.status != status
                 || known.reason != self.reason
@@ -315,6 +320,18 @@ mod tests {
             first, second,
             "or a cluster at rest would be written to at every question"
         );
+    }
+
+    #[test]
+    fn a_restart_is_no_news() {
+        let before = conditions(
+            &[],
+            idle_with(true, "BelowThreshold", "0 is below 1"),
+            Some(1),
+            moment(0),
+        );
+        let fact = Fact::new("Idle", None, NOT_ASKED, "not asked yet");
+        assert_eq!(before, conditions(&before, vec![fact], Some(1), moment(9)));
     }
 
     #[test]
