@@ -108,7 +108,7 @@ async fn incoming_request(
 /// Wakes the service's target and those that wake with it.
 fn knock(operator: &Operator, service: &Key) {
     let now = clock::now();
-    let woken = operator.learn(|index| {
+    let (woken, awake) = operator.note(|index| {
         let first = index.owner_of_service(service).cloned();
         let woken = first.map_or_else(BTreeSet::new, |first| together(index, first));
         for key in &woken {
@@ -117,8 +117,12 @@ fn knock(operator: &Operator, service: &Key) {
                 memory.first_knock = memory.first_knock.or(Some(now));
             });
         }
-        woken
+        // One that is up may be falling asleep: whoever plans that has to look again.
+        let is_up = |key: &&Key| Sleeper::find(index, key, now).is_none();
+        let awake: Vec<Key> = woken.iter().filter(is_up).cloned().collect();
+        (woken, awake)
     });
+    operator.work.push_all(awake);
     if woken.is_empty() {
         operator.metrics.knocked("unknown_service");
         operator.strangers.tell(service);

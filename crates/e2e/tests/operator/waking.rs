@@ -99,7 +99,7 @@ fn a_wake_is_told_in_status_and_events() -> Result<()> {
             wake.is_some_and(|wake| wake.duration.is_some()) && status.last_scaled_up_time.is_some()
         };
         let status = stage.until_status("web", "lastWake", is_told).await?;
-        ensure!(status.phase == Some(Phase::Awake), "{status:?}");
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
         let duration = status.last_wake.and_then(|wake| wake.duration);
         let duration = duration.context("it was awaited")?;
         let seconds: f64 = duration
