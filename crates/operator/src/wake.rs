@@ -261,11 +261,15 @@ async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
             });
         }
         Ok(Done::Quietly) => {}
-        Err(error) => tracing::warn!(elasti_service = %key, %error, "Could not wake the target"),
+        Err(error) => {
+            tracing::warn!(elasti_service = %key, %error, "Could not wake the target");
+            // Whoever leads goes on trying, though nobody knocks again.
+            operator.work.push_all([key.clone()]);
+        }
     }
     operator.metrics.scaled(key, object, &done);
     say::scaled(operator, object, &done).await;
-    // What is not there or not allowed is no better in a moment; the next knock asks again.
+    // What is not there or not allowed is no better in a moment.
     let hopeless = |error: &apply::Error| matches!(error.category(), "not_found" | "forbidden");
     done.as_ref().err().is_none_or(hopeless)
 }
