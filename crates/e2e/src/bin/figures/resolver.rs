@@ -1,10 +1,14 @@
-//! A resolver that holds nothing: it accepts connections on every port that the operator may give to
-//! a service, and the resolvers' service points at it.
+//! Two resolvers that hold nothing: they accept connections on every port that the operator may give
+//! to a service, and the resolvers' service points at them.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use elasti_cluster::Cluster;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use kube::{Api, Client, api::PostParams};
-use serde_json::json;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
 use std::{
     net::{IpAddr, Ipv4Addr, UdpSocket},
     ops::RangeInclusive,
@@ -16,8 +20,11 @@ pub(crate) const PROXY_PORT: u16 = 8012;
 /// Below the ports that the kernel gives to connections. Ports that were freed rest.
 const FIRST_PORT: u16 = 20_000;
 const LAST_PORT: u16 = 32_000;
+/// Of the second one, on the node of a local cluster.
+pub(crate) const SECOND: Ipv4Addr = Ipv4Addr::new(10, 89, 77, 2);
 
 pub(crate) struct Resolver {
+    first: IpAddr,
     ports: RangeInclusive<u16>,
     _listeners: JoinSet<()>,
 }
@@ -25,20 +32,42 @@ pub(crate) struct Resolver {
 // === impl Resolver ===
 
 impl Resolver {
-    pub(crate) async fn start(client: &Client, namespace: &str, services: usize) -> Result<Self> {
+    pub(crate) async fn start(
+        cluster: &Cluster,
+        client: &Client,
+        namespace: &str,
+        services: usize,
+    ) -> Result<Self> {
         let last = usize::from(FIRST_PORT) + services;
         let ports = FIRST_PORT..=u16::try_from(last)?.min(LAST_PORT);
-        let address = own_address()?;
-        let mut listeners = JoinSet::new();
-        for port in ports.clone().chain([PROXY_PORT]) {
-            let listener = TcpListener::bind((address, port)).await?;
-            listeners.spawn(async move { while listener.accept().await.is_ok() {} });
+        let first = own_address()?;
+        let mut addresses = vec![first];
+        if cluster.is_local() {
+            add_second(cluster)?;
+            addresses.push(SECOND.into());
         }
-        announce(client, namespace, address).await?;
+        let mut listeners = JoinSet::new();
+        for address in &addresses {
+            for port in ports.clone().chain([PROXY_PORT]) {
+                let listener = TcpListener::bind((*address, port)).await?;
+                listeners.spawn(async move { while listener.accept().await.is_ok() {} });
+            }
+        }
+        announce(client, namespace, &addresses).await?;
         Ok(Self {
+            first,
             ports,
             _listeners: listeners,
         })
+    }
+
+    /// As if the second one had ended.
+    pub(crate) async fn lose_second(&self, client: &Client, namespace: &str) -> Result<()> {
+        let left = Patch::Merge(json!({"endpoints": endpoints(&[self.first])}));
+        Api::<EndpointSlice>::namespaced(client.clone(), namespace)
+            .patch(SERVICE, &PatchParams::default(), &left)
+            .await?;
+        Ok(())
     }
 
     /// As the operator's flag takes them.
@@ -54,15 +83,32 @@ fn own_address() -> Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-async fn announce(client: &Client, namespace: &str, address: IpAddr) -> Result<()> {
+/// It goes with the node.
+fn add_second(cluster: &Cluster) -> Result<()> {
+    let address = format!("{SECOND}/32");
+    let status = cluster
+        .command("ip")?
+        .args(["address", "replace", &address, "dev", "lo"])
+        .status()
+        .context("running ip")?;
+    ensure!(status.success(), "ip could not add {address}: {status}");
+    Ok(())
+}
+
+fn endpoints(addresses: &[IpAddr]) -> Value {
+    let ready = |address| json!({"addresses": [address], "conditions": {"ready": true}});
+    addresses.iter().map(ready).collect()
+}
+
+async fn announce(client: &Client, namespace: &str, addresses: &[IpAddr]) -> Result<()> {
     let service: Service = serde_json::from_value(json!({
         "metadata": {"name": SERVICE},
         "spec": {"ports": [{"port": PROXY_PORT}]},
     }))?;
     let slice: EndpointSlice = serde_json::from_value(json!({
         "metadata": {"name": SERVICE, "labels": {"kubernetes.io/service-name": SERVICE}},
-        "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
-        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "addressType": if addresses[0].is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": endpoints(addresses),
         "ports": [{"port": PROXY_PORT}],
     }))?;
     let create = PostParams::default();

@@ -48,7 +48,8 @@ impl<'a> Stage<'a> {
             cluster.describe()
         );
         Ok(Self {
-            resolver: Resolver::start(&client, home.name(), cli.services + SPARE_PORTS).await?,
+            resolver: Resolver::start(cluster, &client, home.name(), cli.services + SPARE_PORTS)
+                .await?,
             _prometheus: cli
                 .triggers
                 .then(|| prometheus::start(cluster))

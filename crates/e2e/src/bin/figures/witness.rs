@@ -4,13 +4,14 @@ use crate::population::targets;
 use anyhow::{Context, Result, bail};
 use elasti_api::{ElastiService, Mode, Phase};
 use futures::{StreamExt, pin_mut};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DynamicObject, ListParams},
     runtime::watcher::{self, Event, watcher},
 };
 use serde::de::DeserializeOwned;
-use std::{collections::HashSet, fmt::Debug, time::Duration};
+use std::{collections::HashSet, fmt::Debug, net::Ipv4Addr, time::Duration};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -23,6 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(1_200);
 /// status speaks of.
 pub(crate) struct Proxied {
     api: Api<ElastiService>,
+    count: watch::Receiver<(usize, Instant)>,
+    waking: watch::Receiver<HashSet<String>>,
+    _watch: JoinSet<()>,
+}
+
+/// Counts the slices that name a resolver.
+pub(crate) struct Listing {
     count: watch::Receiver<(usize, Instant)>,
     _watch: JoinSet<()>,
 }
@@ -44,8 +52,16 @@ struct Scaled {
 impl Proxied {
     pub(crate) fn watch(client: &Client, namespace: &str) -> Self {
         let (tell, count) = watch::channel((0, Instant::now()));
+        let (tell_waking, waking) = watch::channel(HashSet::new());
         let mut proxied = HashSet::new();
         let tally = move |event: Event<ElastiService>| {
+            if let Event::Apply(object) = &event
+                && is_in(object, Phase::Waking)
+            {
+                tell_waking.send_modify(|waking| {
+                    waking.insert(object.name_any());
+                });
+            }
             let is_news = match event {
                 Event::Apply(object) | Event::InitApply(object) if is_proxied(&object) => {
                     proxied.insert(object.name_any())
@@ -65,8 +81,18 @@ impl Proxied {
         Self {
             api,
             count,
+            waking,
             _watch: watch,
         }
+    }
+
+    /// Until the status of one says that it is being woken.
+    pub(crate) async fn told_of_wake(&mut self, name: &str) -> Result<()> {
+        let told = self.waking.wait_for(|waking| waking.contains(name));
+        time::timeout(PATIENCE, told)
+            .await
+            .with_context(|| format!("waiting until the status tells that {name} is woken"))??;
+        Ok(())
     }
 
     /// When they were that many.
@@ -83,20 +109,66 @@ impl Proxied {
 
     /// Names of those whose targets sleep.
     pub(crate) async fn asleep(&self) -> Result<HashSet<String>> {
-        let is_asleep = |object: &&ElastiService| {
-            let status = object.status.as_ref();
-            status.is_some_and(|status| status.phase == Some(Phase::Asleep))
-        };
         let all = self.api.list(&ListParams::default()).await?;
-        let asleep = all.iter().filter(is_asleep);
+        let asleep = all.iter().filter(|object| is_in(object, Phase::Asleep));
         Ok(asleep.map(ResourceExt::name_any).collect())
     }
+}
+
+fn is_in(object: &ElastiService, phase: Phase) -> bool {
+    let status = object.status.as_ref();
+    status.is_some_and(|status| status.phase == Some(phase))
 }
 
 fn is_proxied(object: &ElastiService) -> bool {
     object.status.as_ref().is_some_and(|status| {
         status.mode == Some(Mode::Proxy) && status.observed_generation == object.metadata.generation
     })
+}
+
+// === impl Listing ===
+
+impl Listing {
+    pub(crate) fn watch(client: &Client, namespace: &str, resolver: Ipv4Addr) -> Self {
+        let (tell, count) = watch::channel((0, Instant::now()));
+        let mut listing = HashSet::new();
+        let resolver = resolver.to_string();
+        let tally = move |event: Event<EndpointSlice>| {
+            match event {
+                Event::Apply(slice) | Event::InitApply(slice) if is_listed(&slice, &resolver) => {
+                    listing.insert(slice.name_any());
+                }
+                Event::Apply(slice) | Event::InitApply(slice) | Event::Delete(slice) => {
+                    listing.remove(&slice.name_any());
+                }
+                Event::Init | Event::InitDone => {}
+            }
+            tell.send_replace((listing.len(), Instant::now()));
+        };
+        let mut watch = JoinSet::new();
+        watch.spawn(follow(Api::namespaced(client.clone(), namespace), tally));
+        Self {
+            count,
+            _watch: watch,
+        }
+    }
+
+    /// When they were that many.
+    pub(crate) async fn reach(&mut self, count: usize) -> Result<Instant> {
+        let reached = self.count.wait_for(|(listing, _)| *listing == count);
+        let reached = time::timeout(PATIENCE, reached).await;
+        Ok(reached.context("waiting for the slices")??.1)
+    }
+}
+
+/// In one of the operator's.
+fn is_listed(slice: &EndpointSlice, resolver: &str) -> bool {
+    let ours = slice.labels().get("endpointslice.kubernetes.io/managed-by");
+    let mut addresses = slice
+        .endpoints
+        .iter()
+        .flat_map(|endpoint| &endpoint.addresses);
+    ours.is_some_and(|by| by == "elasti-operator") && addresses.any(|address| address == resolver)
 }
 
 // === impl Scales ===

@@ -1,4 +1,4 @@
-//! Knocks, one after another.
+//! Knocks, one after another, each when the one before was dealt with.
 
 use super::Measurement;
 use crate::{operator::Operator, population::targets, report::Goal, witness::Scales};
@@ -32,6 +32,7 @@ impl Measurement<'_> {
             );
             knocked?;
             took.push(raised? - sent);
+            self.proxied.told_of_wake(name).await?;
         }
         let goals = [Goal::Below(10.0), Goal::Below(50.0)];
         self.add_latencies("knock until /scale is seen written", took, goals);
