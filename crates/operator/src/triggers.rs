@@ -24,7 +24,7 @@ const BUSY: Duration = Duration::from_secs(1);
 pub(crate) async fn work(operator: &Operator) {
     loop {
         let key = operator.questions.next().await;
-        if let Some(object) = understood(operator, &key) {
+        if let Some(object) = understood(operator, &key).filter(|object| has_questions(object)) {
             let again = match operator.prometheus.turn(&object.spec.triggers) {
                 Some(_turn) => {
                     ask(operator, &key, &object).await;
@@ -40,6 +40,9 @@ pub(crate) async fn work(operator: &Operator) {
 
 /// The first question comes at a moment of its own, so that thousands do not ask at once.
 pub(crate) fn begin(operator: &Operator, key: &Key, object: &ElastiService) {
+    if !has_questions(object) {
+        return;
+    }
     let interval = interval(operator, object);
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -49,9 +52,22 @@ pub(crate) fn begin(operator: &Operator, key: &Key, object: &ElastiService) {
         .push(key.clone(), Instant::now() + interval * spread / 1_000);
 }
 
+/// Whether time or a trigger has a say.
+fn has_questions(object: &ElastiService) -> bool {
+    !object.spec.triggers.is_empty() || object.spec.enabled_period.is_some()
+}
+
+/// Of an ElastiService without triggers.
+pub(crate) fn none() -> Opinion {
+    Opinion::unknown(
+        "NoTriggers",
+        "Without triggers it is woken by traffic and never put to sleep",
+    )
+}
+
 fn understood(operator: &Operator, key: &Key) -> Option<Arc<ElastiService>> {
     operator.read(|index| match index.declared(key) {
-        Some(Declared::Understood(object)) => Some(object.clone()),
+        Some(Declared::Understood(object)) => Some(object.whole()),
         _ => None,
     })
 }
@@ -112,10 +128,7 @@ async fn opinion(operator: &Operator, object: &ElastiService, now: jiff::Timesta
         .collect()
         .await;
     if opinions.is_empty() {
-        return Opinion::unknown(
-            "NoTriggers",
-            "Without triggers it is woken by traffic and never put to sleep",
-        );
+        return none();
     }
     crate::prometheus::combine(opinions)
 }

@@ -3,7 +3,7 @@
 use crate::{
     apply::{self, Done},
     clock,
-    facts::Declared,
+    facts::{Declared, Understood},
     index::{Index, Kind},
     operator::Operator,
     say,
@@ -41,6 +41,8 @@ const TELL_AGAIN: SignedDuration = SignedDuration::from_secs(1);
 /// For one attempt to wake a target.
 const PATIENCE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(250);
+/// By then the watch has told of a wake, or it fails.
+const TOLD: Duration = Duration::from_secs(1);
 /// For as long after a knock somebody may wait.
 const AWAITED: SignedDuration = SignedDuration::from_secs(60);
 const WARN_AGAIN: Duration = Duration::from_secs(10);
@@ -217,7 +219,7 @@ fn is_proxied(index: &Index, key: &Key, object: &ElastiService) -> bool {
 
 /// A target at zero, and what it takes to wake it.
 struct Sleeper {
-    object: Arc<ElastiService>,
+    object: Understood,
     resource: ApiResource,
 }
 
@@ -252,13 +254,14 @@ async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
     match &done {
         Ok(Done::Scaled(scaled)) => {
             tracing::info!(elasti_service = %key, from = scaled.from, to = scaled.to, "Woke the target");
-            operator.learn(|index| {
+            operator.note(|index| {
                 index.remember(key, |memory| {
                     memory.last_active = Some(now);
                     memory.zeroed = None;
                 });
-                BTreeSet::from([key.clone()])
             });
+            // The watch tells of it in a moment, and then there is more to say.
+            operator.work.push(key.clone(), Instant::now() + TOLD);
         }
         Ok(Done::Quietly) => {}
         Err(error) => {
@@ -275,8 +278,8 @@ async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
 }
 
 async fn directory(State(operator): State<Arc<Operator>>) -> Json<Directory> {
-    let owners: Vec<(Key, Arc<ElastiService>)> = operator.read(|index| {
-        let owns = |(key, object): &(&Key, &Arc<ElastiService>)| {
+    let owners: Vec<(Key, Understood)> = operator.read(|index| {
+        let owns = |(key, object): &(&Key, &Understood)| {
             index.owner_of_service(&key.beside(&object.spec.service)) == Some(*key)
         };
         index
@@ -285,7 +288,8 @@ async fn directory(State(operator): State<Arc<Operator>>) -> Json<Directory> {
             .map(|(key, object)| (key.clone(), object.clone()))
             .collect()
     });
-    let entry = |(key, object): (Key, Arc<ElastiService>)| {
+    let entry = |(key, object): (Key, Understood)| {
+        let object = object.whole();
         let entry = DirectoryEntry {
             name: key.name.to_string(),
             spec: object.spec.clone(),
