@@ -88,6 +88,11 @@ pub(crate) struct Cli {
     #[arg(long, env = "ELASTI_RESOLVER_PORTS", value_name = "FIRST-LAST", default_value = "10000-32767", value_parser = range)]
     resolver_ports: RangeInclusive<u16>,
 
+    /// Give private services cluster addresses, for resolvers that dial those instead of pods;
+    /// without, they are headless
+    #[arg(long, env = "ELASTI_PRIVATE_ADDRESSES", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    private_addresses: bool,
+
     /// Take knocks only from resolvers, which show a service-account token made out for
     /// elasti-operator
     #[arg(long, env = "ELASTI_AUTHENTICATE_KNOCKS", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
@@ -192,6 +197,7 @@ impl Cli {
                 Words::Port => Routing::Port(self.resolver_ports.clone()),
                 Words::Host => Routing::Host,
             },
+            private_addresses: self.private_addresses,
             polling_interval: self.polling_interval,
             watch_namespaces: self
                 .watch_namespaces

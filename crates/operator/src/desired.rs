@@ -4,6 +4,7 @@
 use crate::{
     facts::{MANAGED_BY, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, ServiceFacts, SliceFacts},
     index::{Index, Routes},
+    settings::Settings,
 };
 use elasti_api::{
     ElastiService,
@@ -18,13 +19,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 /// One slice that should be published.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Slice {
     pub(crate) name: String,
-    family: String,
+    family: Arc<str>,
     addresses: Vec<String>,
     ports: Vec<(Option<String>, Option<i32>)>,
 }
@@ -41,6 +43,17 @@ pub(crate) struct Desired {
     pub(crate) unproven: Vec<SocketAddr>,
     /// Why not every family of the service has somebody who holds its traffic.
     pub(crate) absence: Option<Absence>,
+    pub(crate) addressing: Addressing,
+}
+
+/// A service gets a cluster address, or none, when it is created, and keeps to that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Addressing {
+    #[default]
+    Headless,
+    Addressed,
+    /// It is headless and should not be.
+    Anew,
 }
 
 /// All resolvers are listed up to this many, so that each is in every slice; beyond, a service has
@@ -55,7 +68,7 @@ impl Desired {
         key: &Key,
         object: &ElastiService,
         routes: &Routes,
-        proxy_port: u16,
+        settings: &Settings,
     ) -> Self {
         let service = key.beside(&object.spec.service);
         let Some(facts) = index.service(&service) else {
@@ -64,15 +77,16 @@ impl Desired {
         let mut desired = Self {
             service: object.spec.service.clone(),
             uid: object.metadata.uid.clone(),
+            addressing: Addressing::new(index, key, object, settings.private_addresses),
             ..Self::default()
         };
-        let ports = ports(facts, routes, proxy_port);
+        let ports = ports(facts, routes, settings.proxy_port);
         // A number that only this process knows could be forgotten, and name two.
         let status = object.status.as_ref();
         let lasting = status.map(|status| &status.ports) == Some(&routes.ports);
         let resolvers = index.resolvers();
         for family in &facts.families {
-            let ready = resolvers.get(family.as_str());
+            let ready = resolvers.get(&**family);
             let chosen = ready.map_or_else(Vec::new, |ready| subset(&service, ready));
             if chosen.is_empty() {
                 desired.absence = desired.absence.or(Some(Absence::OtherFamily));
@@ -143,10 +157,25 @@ impl Desired {
                 "labels": {SERVICE_NAME_LABEL: self.service, MANAGED_BY_LABEL: MANAGED_BY},
                 "ownerReferences": owner_reference(owner),
             },
-            "addressType": slice.family,
+            "addressType": *slice.family,
             "endpoints": endpoints,
             "ports": ports,
         })
+    }
+}
+
+// === impl Addressing ===
+
+impl Addressing {
+    fn new(index: &Index, key: &Key, object: &ElastiService, wanted: bool) -> Self {
+        let private = key.beside(&names::private_service(&object.spec.service));
+        match index.service(&private).map(|private| private.headless) {
+            Some(true) if wanted => Self::Anew,
+            Some(true) => Self::Headless,
+            Some(false) => Self::Addressed,
+            None if wanted => Self::Addressed,
+            None => Self::Headless,
+        }
     }
 }
 
@@ -237,7 +266,7 @@ pub(crate) fn follows(
     public: &ServiceFacts,
     owner: &ElastiService,
 ) -> bool {
-    private.kind == "ClusterIP"
+    &*private.kind == "ClusterIP"
         && private.owner.as_deref() == owner.metadata.uid.as_deref()
         && private.selector == public.selector
         && private.ports == public.ports
@@ -247,9 +276,14 @@ pub(crate) fn follows(
         && private.labels.get(PRIVATE_LABEL).is_some()
 }
 
-pub(crate) fn private_service(object: &ElastiService, public: &ServiceFacts) -> Value {
+pub(crate) fn private_service(
+    object: &ElastiService,
+    public: &ServiceFacts,
+    addressing: Addressing,
+) -> Value {
     let mut labels: BTreeMap<&str, &str> = public.labels.iter().collect();
     labels.insert(PRIVATE_LABEL, &object.spec.service);
+    let families: Vec<&str> = public.families.iter().map(|family| &**family).collect();
     json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -263,9 +297,10 @@ pub(crate) fn private_service(object: &ElastiService, public: &ServiceFacts) -> 
             "type": "ClusterIP",
             "selector": public.selector,
             "ports": public.ports,
-            "ipFamilies": public.families,
-            "ipFamilyPolicy": public.family_policy,
+            "ipFamilies": families,
+            "ipFamilyPolicy": public.family_policy.as_deref(),
             "publishNotReadyAddresses": public.publish_not_ready,
+            "clusterIP": (addressing == Addressing::Headless).then_some("None"),
         },
     })
 }

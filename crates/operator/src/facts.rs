@@ -2,23 +2,45 @@
 
 use crate::few::Texts;
 use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, FINALIZER, names};
+use elasti_runtime::text::shared;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{Service, ServicePort},
         discovery::v1::{EndpointPort, EndpointSlice},
     },
-    apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
+    apimachinery::pkg::{
+        apis::meta::v1::{Condition, ObjectMeta, Time},
+        util::intstr::IntOrString,
+    },
 };
 use kube::{ResourceExt, api::DynamicObject};
 use serde::Deserialize;
-use std::sync::Arc;
+use std::{mem, ops::Deref, sync::Arc};
 
 /// An ElastiService, or why it cannot be understood.
 #[derive(Clone, Debug)]
 pub(crate) enum Declared {
-    Understood(Arc<ElastiService>),
+    Understood(Understood),
     Malformed(Malformed),
+}
+
+/// Its conditions are long, and those of thousands say the same: they are kept apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Understood {
+    object: Arc<ElastiService>,
+    said: Arc<[Said]>,
+}
+
+/// A condition.
+#[derive(Debug)]
+struct Said {
+    kind: Arc<str>,
+    status: Arc<str>,
+    reason: Arc<str>,
+    message: Arc<str>,
+    since: Timestamp,
+    generation: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
@@ -32,14 +54,15 @@ pub(crate) struct Malformed {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceFacts {
-    pub(crate) kind: String,
+    pub(crate) kind: Arc<str>,
     pub(crate) labels: Texts,
     pub(crate) annotations: Texts,
     pub(crate) selector: Texts,
     pub(crate) ports: Vec<ServicePort>,
-    pub(crate) families: Vec<String>,
-    pub(crate) family_policy: Option<String>,
+    pub(crate) families: Box<[Arc<str>]>,
+    pub(crate) family_policy: Option<Arc<str>>,
     pub(crate) publish_not_ready: bool,
+    pub(crate) headless: bool,
     /// The ElastiService that it belongs to.
     pub(crate) owner: Option<Box<str>>,
 }
@@ -51,7 +74,7 @@ pub(crate) struct SliceFacts {
     pub(crate) ours: bool,
     /// The ElastiService that it belongs to.
     pub(crate) owner: Option<Box<str>>,
-    pub(crate) family: String,
+    pub(crate) family: Arc<str>,
     pub(crate) ready: Vec<String>,
     pub(crate) ports: Vec<(Option<String>, Option<i32>)>,
     /// Since when it says this, as far as we know.
@@ -88,13 +111,74 @@ impl From<DynamicObject> for Declared {
         object.metadata.annotations = None;
         object.metadata.labels = None;
         match ElastiServiceSpec::deserialize(&object.data["spec"]) {
-            Ok(spec) => Self::Understood(Arc::new(ElastiService {
+            Ok(spec) => Self::Understood(Understood::from(ElastiService {
                 // What another version wrote there and we do not understand counts as nothing.
                 status: ElastiServiceStatus::deserialize(&object.data["status"]).ok(),
                 metadata: object.metadata,
                 spec,
             })),
             Err(error) => Self::Malformed(Malformed::new(&object, &format!("spec: {error}"))),
+        }
+    }
+}
+
+// === impl Understood ===
+
+impl From<ElastiService> for Understood {
+    fn from(mut object: ElastiService) -> Self {
+        let status = object.status.as_mut();
+        let conditions = status.map(|status| mem::take(&mut status.conditions));
+        Self {
+            said: conditions.iter().flatten().map(Said::from).collect(),
+            object: Arc::new(object),
+        }
+    }
+}
+
+/// Without its conditions.
+impl Deref for Understood {
+    type Target = ElastiService;
+
+    fn deref(&self) -> &ElastiService {
+        &self.object
+    }
+}
+
+impl Understood {
+    /// With its conditions.
+    pub(crate) fn whole(&self) -> Arc<ElastiService> {
+        let mut object = self.object.clone();
+        if let Some(status) = &mut Arc::make_mut(&mut object).status {
+            status.conditions = self.said.iter().map(Condition::from).collect();
+        }
+        object
+    }
+}
+
+// === impl Said ===
+
+impl From<&Condition> for Said {
+    fn from(condition: &Condition) -> Self {
+        Self {
+            kind: shared(&condition.type_),
+            status: shared(&condition.status),
+            reason: shared(&condition.reason),
+            message: shared(&condition.message),
+            since: condition.last_transition_time.0,
+            generation: condition.observed_generation,
+        }
+    }
+}
+
+impl From<&Said> for Condition {
+    fn from(said: &Said) -> Self {
+        Self {
+            type_: said.kind.as_ref().into(),
+            status: said.status.as_ref().into(),
+            reason: said.reason.as_ref().into(),
+            message: said.message.as_ref().into(),
+            last_transition_time: Time(said.since),
+            observed_generation: said.generation,
         }
     }
 }
@@ -134,7 +218,7 @@ impl From<Service> for ServiceFacts {
         let owner = owner(&service.metadata);
         let spec = service.spec.unwrap_or_default();
         Self {
-            kind: spec.type_.unwrap_or_else(|| "ClusterIP".into()),
+            kind: shared(spec.type_.as_deref().unwrap_or("ClusterIP")),
             labels: service.metadata.labels.into(),
             annotations: service.metadata.annotations.into(),
             selector: spec.selector.into(),
@@ -144,9 +228,15 @@ impl From<Service> for ServiceFacts {
                 .into_iter()
                 .map(without_node_port)
                 .collect(),
-            families: spec.ip_families.unwrap_or_default(),
-            family_policy: spec.ip_family_policy,
+            families: spec
+                .ip_families
+                .iter()
+                .flatten()
+                .map(|family| shared(family))
+                .collect(),
+            family_policy: spec.ip_family_policy.as_deref().map(shared),
             publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
+            headless: spec.cluster_ip.as_deref() == Some("None"),
             owner,
         }
     }
@@ -176,7 +266,7 @@ impl From<EndpointSlice> for SliceFacts {
         let label = |name: &str| slice.labels().get(name).map(String::as_str);
         let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
         Self {
-            service: label(SERVICE_NAME_LABEL).unwrap_or_default().into(),
+            service: shared(label(SERVICE_NAME_LABEL).unwrap_or_default()),
             ours: label(MANAGED_BY_LABEL) == Some(MANAGED_BY) || is_left_by_kubeelasti(&slice),
             since: slice
                 .metadata
@@ -184,7 +274,7 @@ impl From<EndpointSlice> for SliceFacts {
                 .as_ref()
                 .map(|time| time.0),
             owner: owner(&slice.metadata),
-            family: slice.address_type,
+            family: shared(&slice.address_type),
             ready: slice
                 .endpoints
                 .into_iter()

@@ -1,9 +1,9 @@
 //! Small collections, of which there are thousands: a tree node for one key would cost ten times the
 //! key.
 
-use elasti_runtime::watch::Key;
+use elasti_runtime::{text::shared, watch::Key};
 use serde::{Serialize, Serializer};
-use std::{collections::BTreeMap, slice::Iter};
+use std::{collections::BTreeMap, slice::Iter, sync::Arc};
 
 /// Keys, mostly one.
 #[derive(Clone, Debug, Default)]
@@ -11,7 +11,7 @@ pub(crate) struct Few(Vec<Key>);
 
 /// Labels and the like, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Texts(Box<[(Box<str>, Box<str>)]>);
+pub(crate) struct Texts(Box<[(Arc<str>, Arc<str>)]>);
 
 // === impl Few ===
 
@@ -77,7 +77,7 @@ impl From<Option<BTreeMap<String, String>>> for Texts {
         let texts = texts.unwrap_or_default().into_iter();
         Self(
             texts
-                .map(|(name, value)| (name.into(), value.into()))
+                .map(|(name, value)| (shared(&name), shared(&value)))
                 .collect(),
         )
     }

@@ -15,7 +15,9 @@ pub(crate) use self::{
 
 use self::sight::Sight;
 
-use crate::facts::{Declared, ScaledObjectFacts, ServiceFacts, SliceFacts, TargetFacts};
+use crate::facts::{
+    Declared, ScaledObjectFacts, ServiceFacts, SliceFacts, TargetFacts, Understood,
+};
 use crate::few::Few;
 use elasti_api::{AttachedTarget, AutoscalerKind, ElastiService, ScaleTargetRef, names};
 use elasti_core::{plan::Autoscaler, ports::Ports, verdict::Opinion};
@@ -26,7 +28,6 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
-    sync::Arc,
 };
 
 /// A kind of targets, as ElastiServices name it.
@@ -157,7 +158,7 @@ impl Index {
         self.declared.get(key)
     }
 
-    pub(crate) fn understood(&self) -> impl Iterator<Item = (&Key, &Arc<ElastiService>)> {
+    pub(crate) fn understood(&self) -> impl Iterator<Item = (&Key, &Understood)> {
         self.declared
             .iter()
             .filter_map(|(key, declared)| match declared {

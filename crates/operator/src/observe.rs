@@ -1,9 +1,10 @@
 //! The index as one ElastiService sees it.
 
 use crate::{
-    desired::{self, Desired},
+    desired::{self, Addressing, Desired},
     facts::{ServiceFacts, SliceFacts},
     index::{Index, Kind, Memory, Routes, scaled_object_key},
+    triggers,
 };
 use elasti_api::{Attached, ElastiService, FINALIZER, names};
 use elasti_core::{
@@ -55,7 +56,7 @@ pub(crate) fn observe(
         attached: status.attached.as_ref() == Some(&Attached::from(spec)),
         rival: rival.map(ToString::to_string),
         service: usability(service),
-        private_service: private_service(index, key, object, service),
+        private_service: private_service(index, key, object, service, desired.addressing),
         ready_endpoints: if index.is_unready(&kind, &target) {
             0
         } else {
@@ -67,7 +68,11 @@ pub(crate) fn observe(
         unproven_resolvers: !desired.unproven.is_empty(),
         surplus_ports: !routes.surplus.is_empty(),
         autoscaler: autoscaler(index, key, object),
-        opinion: opinion(&memory, moment),
+        opinion: if spec.triggers.is_empty() {
+            triggers::none()
+        } else {
+            opinion(&memory, moment)
+        },
         may_sleep: memory.may_sleep.unwrap_or(true),
         last_active: status
             .last_scaled_up_time
@@ -169,7 +174,7 @@ pub(crate) fn cooldown(seconds: i32) -> SignedDuration {
 fn usability(service: Option<&ServiceFacts>) -> Service {
     match service {
         None => Service::Missing,
-        Some(service) if service.kind == "ExternalName" => {
+        Some(service) if &*service.kind == "ExternalName" => {
             Service::Unusable("it is of type ExternalName and has no endpoints")
         }
         Some(service) if service.selector.is_empty() => {
@@ -187,11 +192,14 @@ fn private_service(
     key: &Key,
     object: &ElastiService,
     public: Option<&ServiceFacts>,
+    addressing: Addressing,
 ) -> Following {
     let private = index.service(&key.beside(&names::private_service(&object.spec.service)));
     match (private, public) {
         (None, _) => Following::Absent,
-        (Some(private), Some(public)) if desired::follows(private, public, object) => {
+        (Some(private), Some(public))
+            if desired::follows(private, public, object) && addressing != Addressing::Anew =>
+        {
             Following::Current
         }
         (Some(_), _) => Following::Stale,

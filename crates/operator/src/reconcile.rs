@@ -174,7 +174,7 @@ async fn report_blindness(
         let Some(Declared::Understood(object)) = index.declared(key) else {
             return None;
         };
-        Some((object.clone(), index.trouble(key)?.clone()))
+        Some((object.whole(), index.trouble(key)?.clone()))
     })?;
     let due = trouble.told_at();
     if now < due {
@@ -348,8 +348,8 @@ impl View {
         let Some(Declared::Understood(object)) = index.declared(key) else {
             return None;
         };
-        let object = object.clone();
-        let desired = Desired::new(index, key, &object, &routes, settings.proxy_port);
+        let object = object.whole();
+        let desired = Desired::new(index, key, &object, &routes, settings);
         let leaves = object.metadata.deletion_timestamp.is_some();
         index.remember(key, |memory| {
             memory.leaving_since = leaves.then(|| memory.leaving_since.unwrap_or(now));

@@ -17,6 +17,8 @@ pub struct Settings {
     pub resolver_service: String,
     pub proxy_port: u16,
     pub routing: Routing,
+    /// Whether private services get cluster addresses.
+    pub private_addresses: bool,
     pub polling_interval: Duration,
     /// Empty means all.
     pub watch_namespaces: Vec<String>,

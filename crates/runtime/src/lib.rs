@@ -6,4 +6,5 @@ pub mod logs;
 pub mod readiness;
 pub mod sentry;
 pub mod shutdown;
+pub mod text;
 pub mod watch;

@@ -1,6 +1,7 @@
 //! One watch over a kind, feeding an index. A re-list is a normal event: it replaces all that was
 //! known, so it can leave no ghosts. A watch that fails is retried for ever and harms no other.
 
+use crate::text::shared;
 use backon::ExponentialBuilder;
 use futures::{StreamExt, pin_mut};
 use kube::{
@@ -173,8 +174,8 @@ impl Scope {
 impl Key {
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
-            namespace: namespace.into(),
-            name: name.into(),
+            namespace: shared(namespace),
+            name: shared(name),
         }
     }
 
@@ -186,7 +187,7 @@ impl Key {
     pub fn beside(&self, name: &str) -> Self {
         Self {
             namespace: self.namespace.clone(),
-            name: name.into(),
+            name: shared(name),
         }
     }
 }

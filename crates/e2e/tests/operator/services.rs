@@ -1,6 +1,6 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{Mode, Phase, names};
-use elasti_e2e::stage::{Stage, service};
+use elasti_e2e::stage::{Setting, Stage, service};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, discovery::v1::EndpointSlice};
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -27,6 +27,39 @@ fn the_private_service_follows_the_public_one() -> Result<()> {
             .delete(&private, &DeleteParams::default())
             .await?;
         stage.until(&private, "made again", follows).await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_private_service_costs_no_address_unless_that_is_wanted() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        stage.deploy("Deployment", 0).await?;
+        stage.declare(json!({})).await?;
+        let private = names::private_service("web");
+        let address = |service: &Service| service.spec.clone()?.cluster_ip;
+        {
+            let _operator = stage.operator().await?;
+            let headless = |service: &Service| address(service).as_deref() == Some("None");
+            stage.until(&private, "headless", headless).await?;
+        }
+        let addressed = |service: &Service| address(service).is_some_and(|ip| ip != "None");
+        let wanted = Setting::default().flag("private-addresses", true);
+        {
+            let _operator = stage.operator_with(wanted).await?;
+            stage.until(&private, "an address", addressed).await?;
+        }
+        // It cannot be taken away again, and hinders nothing.
+        let _operator = stage.operator().await?;
+        let ports = json!({"spec": {"ports": [{"port": 81, "targetPort": 8080}]}});
+        stage.amend_object::<Service>("web", ports).await?;
+        let follows = |service: &Service| {
+            let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref());
+            addressed(service) && ports.is_some_and(|ports| ports[0].port == 81)
+        };
+        stage.until(&private, "port 81", follows).await?;
         Ok(())
     })
 }

@@ -1,5 +1,5 @@
 use super::{Error, FIELD_MANAGER, Subject, gone_is_fine};
-use crate::desired;
+use crate::desired::{self, Addressing};
 use elasti_api::{ElastiService, names};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
@@ -18,7 +18,11 @@ pub(super) async fn apply_private_service(
     let Some(public) = subject.public_service else {
         return Ok(());
     };
-    let object = desired::private_service(subject.object, public);
+    let addressing = subject.desired.addressing;
+    if addressing == Addressing::Anew {
+        remove_private_service(client, subject).await?;
+    }
+    let object = desired::private_service(subject.object, public, addressing);
     let api: Api<Service> = Api::namespaced(client.clone(), &subject.key.namespace);
     let name = names::private_service(&subject.object.spec.service);
     api.patch(&name, &apply(), &Patch::Apply(&object)).await?;

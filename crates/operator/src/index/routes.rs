@@ -2,7 +2,7 @@
 
 use super::Index;
 use crate::{
-    facts::{Declared, ServiceFacts},
+    facts::{Declared, ServiceFacts, Understood},
     settings::Routing,
 };
 use elasti_api::{ElastiService, ElastiServiceStatus, RoutedPort};
@@ -143,7 +143,7 @@ impl Index {
     /// A new leader goes by what is written down, not by what it saw come and go.
     pub(crate) fn recount_routes(&mut self) {
         self.ports.forget_owners();
-        let objects: Vec<(Key, Arc<ElastiService>)> = self
+        let objects: Vec<(Key, Understood)> = self
             .understood()
             .map(|(key, object)| (key.clone(), object.clone()))
             .collect();

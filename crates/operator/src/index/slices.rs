@@ -24,10 +24,7 @@ impl Index {
         let mut resolvers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (_, slice) in self.slices_of(&self.resolver_service) {
             let ready = slice.ready.iter().map(String::as_str);
-            resolvers
-                .entry(slice.family.as_str())
-                .or_default()
-                .extend(ready);
+            resolvers.entry(&*slice.family).or_default().extend(ready);
         }
         resolvers
     }
