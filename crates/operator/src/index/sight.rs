@@ -48,13 +48,16 @@ impl Index {
             .collect()
     }
 
-    /// Whether everything that concerns an ElastiService was listed once.
+    /// Whether everything that concerns an ElastiService was listed once. Of its target it is enough
+    /// to know why that is not to be had.
     pub(crate) fn sees(&self, key: &Key) -> bool {
-        self.needed(key).all(|(kind, namespace)| {
+        let mut needed = self.needed(key);
+        let listed = needed.all(|(kind, namespace)| {
             self.sight
                 .of(kind, &namespace)
                 .is_some_and(|seen| seen.listed)
-        })
+        });
+        listed && !self.awaits_target(key)
     }
 
     /// The oldest trouble with a watch that concerns an ElastiService.

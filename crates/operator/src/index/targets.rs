@@ -50,6 +50,17 @@ impl Index {
         }
     }
 
+    /// Whether its kind of targets is about to be listed for the first time.
+    pub(super) fn awaits_target(&self, key: &Key) -> bool {
+        let Some(Declared::Understood(object)) = self.declared.get(key) else {
+            return false;
+        };
+        let target = &object.spec.scale_target_ref;
+        let targets = self.targets.get(&Kind::from(target));
+        let health = targets.and_then(|targets| targets.health(&key.beside(&target.name)));
+        health.is_none_or(|health| *health == Health::Starting)
+    }
+
     /// Whether what is known of a target is what there is.
     pub(crate) fn sees_target(&self, kind: &Kind, key: &Key) -> bool {
         let targets = self.targets.get(kind);

@@ -171,6 +171,23 @@ fn a_target_is_missing_only_once_its_kind_is_listed() {
 }
 
 #[test]
+fn nothing_is_decided_before_the_targets_were_listed_once() {
+    let mut index = index();
+    index.change_declared(
+        listed(vec![declared("es", "web", "2026-01-01T00:00:00Z")]),
+        now(),
+    );
+    for kind in ["ElastiService", "Service", "EndpointSlice"] {
+        index.change_sight(kind, &Scope::All, &Health::Synced, now());
+    }
+    assert!(!index.sees(&key("es")), "it would seem to have no target");
+    let kind = index.kinds_in_use().pop_first().unwrap();
+    let touched = index.change_kind_health(&kind, &Scope::All, &Health::Synced);
+    assert!(index.sees(&key("es")));
+    assert!(touched.contains(&key("es")));
+}
+
+#[test]
 fn an_object_that_cannot_be_understood_harms_no_other() {
     let mut index = index();
     let broken: DynamicObject = serde_json::from_value(json!({
