@@ -2,7 +2,7 @@
 
 use crate::few::Texts;
 use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, FINALIZER, names};
-use elasti_runtime::text::shared;
+use elasti_runtime::pool::{Pool, shared};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -15,8 +15,13 @@ use k8s_openapi::{
     },
 };
 use kube::{ResourceExt, api::DynamicObject};
+use parking_lot::Mutex;
 use serde::Deserialize;
-use std::{mem, ops::Deref, sync::Arc};
+use std::{
+    mem,
+    ops::Deref,
+    sync::{Arc, LazyLock},
+};
 
 /// An ElastiService, or why it cannot be understood.
 #[derive(Clone, Debug)]
@@ -29,19 +34,20 @@ pub(crate) enum Declared {
 #[derive(Clone, Debug)]
 pub(crate) struct Understood {
     object: Arc<ElastiService>,
-    said: Arc<[Said]>,
+    said: Arc<[(Arc<Said>, Timestamp)]>,
 }
 
-/// A condition.
-#[derive(Debug)]
+/// A condition without its time.
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct Said {
-    kind: Arc<str>,
-    status: Arc<str>,
-    reason: Arc<str>,
-    message: Arc<str>,
-    since: Timestamp,
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
     generation: Option<i64>,
 }
+
+static SAID: LazyLock<Mutex<Pool<Said>>> = LazyLock::new(Mutex::default);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Malformed {
@@ -129,7 +135,7 @@ impl From<ElastiService> for Understood {
         let status = object.status.as_mut();
         let conditions = status.map(|status| mem::take(&mut status.conditions));
         Self {
-            said: conditions.iter().flatten().map(Said::from).collect(),
+            said: conditions.into_iter().flatten().map(said).collect(),
             object: Arc::new(object),
         }
     }
@@ -149,37 +155,31 @@ impl Understood {
     pub(crate) fn whole(&self) -> Arc<ElastiService> {
         let mut object = self.object.clone();
         if let Some(status) = &mut Arc::make_mut(&mut object).status {
-            status.conditions = self.said.iter().map(Condition::from).collect();
+            status.conditions = self.said.iter().map(condition).collect();
         }
         object
     }
 }
 
-// === impl Said ===
-
-impl From<&Condition> for Said {
-    fn from(condition: &Condition) -> Self {
-        Self {
-            kind: shared(&condition.type_),
-            status: shared(&condition.status),
-            reason: shared(&condition.reason),
-            message: shared(&condition.message),
-            since: condition.last_transition_time.0,
-            generation: condition.observed_generation,
-        }
-    }
+fn said(condition: Condition) -> (Arc<Said>, Timestamp) {
+    let said = Said {
+        kind: condition.type_,
+        status: condition.status,
+        reason: condition.reason,
+        message: condition.message,
+        generation: condition.observed_generation,
+    };
+    (SAID.lock().share(said), condition.last_transition_time.0)
 }
 
-impl From<&Said> for Condition {
-    fn from(said: &Said) -> Self {
-        Self {
-            type_: said.kind.as_ref().into(),
-            status: said.status.as_ref().into(),
-            reason: said.reason.as_ref().into(),
-            message: said.message.as_ref().into(),
-            last_transition_time: Time(said.since),
-            observed_generation: said.generation,
-        }
+fn condition((said, since): &(Arc<Said>, Timestamp)) -> Condition {
+    Condition {
+        type_: said.kind.clone(),
+        status: said.status.clone(),
+        reason: said.reason.clone(),
+        message: said.message.clone(),
+        last_transition_time: Time(*since),
+        observed_generation: said.generation,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Small collections, of which there are thousands: a tree node for one key would cost ten times the
 //! key.
 
-use elasti_runtime::{text::shared, watch::Key};
+use elasti_runtime::{pool::shared, watch::Key};
 use serde::{Serialize, Serializer};
 use std::{collections::BTreeMap, slice::Iter, sync::Arc};
 

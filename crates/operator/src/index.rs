@@ -58,7 +58,7 @@ pub(crate) struct Index {
     refused: HashMap<SocketAddr, Timestamp>,
     ports: Ports<Route>,
     sight: Sight,
-    memories: HashMap<Key, Memory>,
+    memories: HashMap<Key, Box<Memory>>,
 }
 
 #[derive(Debug)]
@@ -203,7 +203,9 @@ impl Index {
     }
 
     pub(crate) fn memory(&self, key: &Key) -> Memory {
-        self.memories.get(key).cloned().unwrap_or_default()
+        self.memories
+            .get(key)
+            .map_or_else(Memory::default, |memory| (**memory).clone())
     }
 
     /// Remembers something of an ElastiService that is known.

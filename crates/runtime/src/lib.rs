@@ -3,8 +3,8 @@
 pub mod admin;
 pub mod lease;
 pub mod logs;
+pub mod pool;
 pub mod readiness;
 pub mod sentry;
 pub mod shutdown;
-pub mod text;
 pub mod watch;

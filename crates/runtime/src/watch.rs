@@ -1,7 +1,7 @@
 //! One watch over a kind, feeding an index. A re-list is a normal event: it replaces all that was
 //! known, so it can leave no ghosts. A watch that fails is retried for ever and harms no other.
 
-use crate::text::shared;
+use crate::pool::shared;
 use backon::ExponentialBuilder;
 use futures::{StreamExt, pin_mut};
 use kube::{
