@@ -27,8 +27,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// For knocks that were answered and not yet acted upon when this replica has to end.
 const LAST_WAKES: Duration = Duration::from_secs(5);
 
-/// Two are enough for what it does, on a node with however many cores.
-#[tokio::main(worker_threads = 2)]
+/// One thread is enough: it waits for the API server, mostly, and handing work over costs more.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     match run(Cli::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
