@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use elasti_api::GoDuration;
-use elasti_resolver::{Settings, proxy, room::Limits, route::Naming};
+use elasti_resolver::{Settings, directory::Dial, proxy, room::Limits, route::Naming};
 use elasti_runtime::sentry;
 use http::HeaderName;
 use std::{env, path::PathBuf, str::FromStr, time::Duration};
@@ -83,15 +83,25 @@ pub(crate) struct Cli {
 
     /// How many connections may be open at once
     #[arg(long, env = "ELASTI_MAX_CONNECTIONS", default_value_t = 50_000)]
-    max_connections: usize,
+    pub(crate) max_connections: usize,
 
     /// How long a silent client is given before the server is expected to speak first
     #[arg(long, env = "ELASTI_FIRST_WORD", default_value = "500ms", value_parser = duration)]
     first_word: Duration,
 
-    /// How long the head of a request may take
+    /// How long the head of a request may take, from its first byte
     #[arg(long, env = "ELASTI_HEAD_TIMEOUT", default_value = "30s", value_parser = duration)]
     head_timeout: Duration,
+
+    /// How long a connection without a request is kept; longer than the clients keep theirs, or some
+    /// will send a request on one that is just being closed
+    #[arg(long, env = "ELASTI_IDLE_TIMEOUT", default_value = "620s", value_parser = duration)]
+    idle_timeout: Duration,
+
+    /// Where a target is reached: at its ready endpoints, or, for meshes, at the ClusterIP of its
+    /// private service
+    #[arg(long, env = "ELASTI_DIAL", default_value = "endpoints", value_parser = ["endpoints", "cluster-ip"])]
+    dial: String,
 
     /// Say in answers how long their requests were held
     #[arg(long, env = "ELASTI_MARK_HELD", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
@@ -176,6 +186,12 @@ impl Cli {
                 mark_held: self.mark_held,
                 first_word: self.first_word,
                 head: self.head_timeout,
+                idle: self.idle_timeout,
+            },
+            dial: if self.dial == "cluster-ip" {
+                Dial::ClusterIp
+            } else {
+                Dial::Endpoints
             },
             limits: Limits {
                 patience: self.request_timeout,

@@ -3,7 +3,7 @@
 
 mod facts;
 
-pub use self::facts::{Declared, Ports, Ready};
+pub use self::facts::{Declared, Port, Ports, Ready};
 
 use crate::{
     metrics::Metrics,
@@ -25,9 +25,20 @@ use tokio::sync::Notify;
 pub struct Directory {
     house: Arc<House>,
     defaults: Limits,
+    dial: Dial,
     metrics: Arc<Metrics>,
     known: Mutex<Known>,
     changed: Notify,
+}
+
+/// Where a target is reached once an endpoint of it is ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dial {
+    /// At the endpoint itself.
+    #[default]
+    Endpoints,
+    /// At the private service, for meshes that know services only. It waits for the data plane.
+    ClusterIp,
 }
 
 #[derive(Default)]
@@ -52,10 +63,11 @@ struct Entry {
 // === impl Directory ===
 
 impl Directory {
-    pub fn new(house: Arc<House>, defaults: Limits, metrics: Arc<Metrics>) -> Self {
+    pub fn new(house: Arc<House>, defaults: Limits, dial: Dial, metrics: Arc<Metrics>) -> Self {
         Self {
             house,
             defaults,
+            dial,
             metrics,
             known: Mutex::default(),
             changed: Notify::new(),
@@ -66,8 +78,12 @@ impl Directory {
         let mut known = self.known.lock();
         let services = known.change_declared(change);
         for service in services {
+            let is_new = !known.rooms.contains_key(&service);
             if let Some(proxied) = known.settle(&service, &self.house, self.defaults) {
                 self.metrics.switched(&service.name, proxied);
+            }
+            if is_new {
+                self.publish(&known, &service);
             }
         }
         drop(known);
@@ -75,7 +91,16 @@ impl Directory {
     }
 
     pub fn change_ports(&self, change: Change<Ports>) {
-        differences(&mut self.known.lock().ports, change);
+        let mut known = self.known.lock();
+        let changed = differences(&mut known.ports, change);
+        if self.dial == Dial::ClusterIp {
+            for (key, before, now) in changed {
+                for ports in before.into_iter().chain(now) {
+                    self.publish(&known, &key.beside(&ports.service));
+                }
+            }
+        }
+        drop(known);
         self.changed.notify_one();
     }
 
@@ -83,7 +108,20 @@ impl Directory {
     pub fn change_ready(&self, change: Change<Ready>) {
         let mut known = self.known.lock();
         for service in known.change_ready(change) {
-            known.publish(&service);
+            self.publish(&known, &service);
+        }
+    }
+
+    fn publish(&self, known: &Known, service: &Key) {
+        let Some(entry) = known.rooms.get(service) else {
+            return;
+        };
+        let mut ready = known.ready_endpoints(service);
+        if self.dial == Dial::ClusterIp {
+            known.dial_the_service(service, &mut ready);
+        }
+        if let Some(took) = entry.room.publish(&ready) {
+            self.metrics.woken(&entry.room, took);
         }
     }
 
@@ -120,6 +158,10 @@ impl Directory {
         let known = self.known.lock();
         let entry = known.rooms.get(&Key::new(namespace, service))?;
         Some(entry.room.clone())
+    }
+
+    pub fn house(&self) -> &House {
+        &self.house
     }
 
     /// Those for which somebody waits.
@@ -181,7 +223,6 @@ impl Known {
             patience: declared.patience.unwrap_or(defaults.patience),
             seats: declared.seats.unwrap_or(defaults.seats),
         };
-        let is_new = !self.rooms.contains_key(service);
         let entry = self.rooms.entry(service.clone()).or_insert_with(|| Entry {
             room: Room::new(house, &service.namespace, &service.name, limits),
             rules: declared.compiled(),
@@ -194,9 +235,6 @@ impl Known {
         let proxied = declared.mode == Some(Mode::Proxy);
         let is_news = entry.room.set_proxied(proxied);
         entry.spoken_for = declared;
-        if is_new {
-            self.publish(service);
-        }
         is_news.then_some(proxied)
     }
 
@@ -222,10 +260,7 @@ impl Known {
         services
     }
 
-    fn publish(&self, service: &Key) {
-        let Some(entry) = self.rooms.get(service) else {
-            return;
-        };
+    fn ready_endpoints(&self, service: &Key) -> HashMap<Arc<str>, Vec<SocketAddr>> {
         let slices = self.slices_of.get(service).into_iter().flatten();
         let mut ready: HashMap<Arc<str>, Vec<SocketAddr>> = HashMap::new();
         for slice in slices.filter_map(|key| self.ready.get(key)) {
@@ -238,14 +273,35 @@ impl Known {
             }
         }
         ready.retain(|_, addresses| !addresses.is_empty());
-        entry.room.publish(&ready);
+        ready
+    }
+
+    /// The addresses of the private service in the place of those behind it.
+    fn dial_the_service(&self, service: &Key, ready: &mut HashMap<Arc<str>, Vec<SocketAddr>>) {
+        let private = self.private_service(service);
+        ready.retain(|name, addresses| {
+            let port = private.and_then(|service| {
+                let mut ports = service.ports.iter();
+                Some((service, ports.find(|port| port.name == *name)?))
+            });
+            let Some((service, port)) = port else {
+                return false;
+            };
+            let ips = service.cluster_ips.iter();
+            *addresses = ips.map(|ip| SocketAddr::new(*ip, port.number)).collect();
+            !addresses.is_empty()
+        });
+    }
+
+    fn private_service(&self, service: &Key) -> Option<&Ports> {
+        let private = service.beside(&names::private_service(&service.name));
+        self.ports.get(&private)
     }
 
     fn ways(&self, service: &Key, entry: &Entry) -> Vec<(u16, Arc<Way>)> {
-        let private = service.beside(&names::private_service(&service.name));
-        let ports = self.ports.get(&private).into_iter();
+        let ports = self.private_service(service).into_iter();
         ports
-            .flat_map(|ports| &ports.0)
+            .flat_map(|ports| &ports.ports)
             .map(|port| {
                 let way = Way {
                     room: entry.room.clone(),

@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub struct Listeners {
     pub proxy: Proxy,
     pub tasks: TaskTracker,
-    /// Connections at once; those beyond wait in the kernel.
+    /// Connections at once; those beyond wait, all but one of each port in the kernel.
     pub connections: Arc<Semaphore>,
     /// No more connections are taken.
     pub stop: CancellationToken,
@@ -112,11 +112,12 @@ impl Listeners {
     {
         let accepting = async {
             loop {
-                let Ok(permit) = self.connections.clone().acquire_owned().await else {
-                    return;
-                };
                 match listener.accept().await {
                     Ok((stream, client)) => {
+                        // Only then, or every port that nobody uses would hold one.
+                        let Ok(permit) = self.connections.clone().acquire_owned().await else {
+                            return;
+                        };
                         let served = serve(self.proxy.clone(), stream, client);
                         self.tasks.spawn(async move {
                             served.await;

@@ -8,6 +8,7 @@ use clap::Parser;
 use elasti_resolver::{Parts, listen};
 use elasti_runtime::{admin, logs, readiness::Readiness, sentry, shutdown};
 use kube::{Client, Config};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use prometheus::Registry;
 use std::{iter, process::ExitCode, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
@@ -42,7 +43,29 @@ async fn run(cli: Cli) -> Result<()> {
     ended.inspect_err(|error| tracing::error!(error = format!("{error:#}"), "Ending"))
 }
 
+/// Every connection is a file, and so is where it leads.
+fn raise_open_files(connections: usize) -> Result<()> {
+    let (now, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if now < most {
+        setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    }
+    if usize::try_from(most).is_ok_and(|most| most / 2 < connections) {
+        tracing::info!(
+            files = most,
+            connections,
+            "Fewer files may be open than all connections and their targets need"
+        );
+    }
+    Ok(())
+}
+
 async fn work(cli: Cli) -> Result<()> {
+    if let Err(error) = raise_open_files(cli.max_connections) {
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "Cannot raise the limit of open files"
+        );
+    }
     let mut config = Config::infer().await.context("finding the API server")?;
     config.connect_timeout = Some(CONNECT);
     config.default_retry = false;

@@ -8,6 +8,7 @@ use prometheus::{
     proto::MetricFamily,
 };
 use std::{sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
 
 #[derive(Debug)]
 pub struct Metrics {
@@ -15,14 +16,30 @@ pub struct Metrics {
     hosts: IntCounterVec,
     rpc: IntCounterVec,
     switches: IntCounterVec,
+    cold: HistogramVec,
     held: HistogramVec,
+    dialled: HistogramVec,
     refused: IntCounterVec,
 }
 
-/// Who waits, counted when somebody asks.
+/// What came of an attempt to connect to an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub enum Dialled {
+    Reached,
+    Refused,
+    Late,
+    /// We lacked something ourselves.
+    Exhausted,
+}
+
+/// Who waits and how many seats and connections are left, counted when somebody asks.
 pub struct Queued {
     directory: Arc<Directory>,
-    gauge: IntGaugeVec,
+    connections: Arc<Semaphore>,
+    most_connections: usize,
+    waiting: IntGaugeVec,
+    seats: IntGaugeVec,
+    open: IntGaugeVec,
 }
 
 const BUCKETS: [f64; 14] = [
@@ -68,11 +85,23 @@ impl Metrics {
                 "Services whose traffic began (true) or ceased (false) to come here",
                 &["source", "enabled"],
             )?,
-            held: histogram(
+            cold: histogram(
                 registry,
                 "cold_start_seconds",
-                "Seconds that a request waited for a sleeping target",
+                "Seconds from the first request for a sleeping target to its first ready endpoint",
                 &["namespace", "source"],
+            )?,
+            held: histogram(
+                registry,
+                "held_seconds",
+                "Seconds that a request, or a connection, waited for a sleeping target",
+                &["namespace", "source"],
+            )?,
+            dialled: histogram(
+                registry,
+                "dial_seconds",
+                "Seconds that it took to connect to an endpoint, or to learn that it cannot be done",
+                &["result"],
             )?,
             refused: counter(
                 registry,
@@ -134,10 +163,30 @@ impl Metrics {
             .inc();
     }
 
-    pub fn held(&self, room: &Room, waited: Duration) {
-        self.held
+    /// Somebody was refused of whose request nothing is known.
+    pub fn turned_away(&self, refusal: Refusal) {
+        self.refused.with_label_values(&[refusal.label()]).inc();
+    }
+
+    /// Those who did not have to wait are not counted.
+    pub fn held(&self, room: &Room, waited: Option<Duration>) {
+        if let Some(waited) = waited {
+            self.held
+                .with_label_values(&[&*room.namespace, &*room.service])
+                .observe(waited.as_secs_f64());
+        }
+    }
+
+    pub fn woken(&self, room: &Room, took: Duration) {
+        self.cold
             .with_label_values(&[&*room.namespace, &*room.service])
-            .observe(waited.as_secs_f64());
+            .observe(took.as_secs_f64());
+    }
+
+    pub fn dialled(&self, result: Dialled, took: Duration) {
+        self.dialled
+            .with_label_values(&[result.label()])
+            .observe(took.as_secs_f64());
     }
 
     pub fn knocked(&self, error: &str) {
@@ -150,33 +199,73 @@ impl Metrics {
     }
 }
 
+// === impl Dialled ===
+
+impl Dialled {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Reached => "success",
+            Self::Refused => "refused",
+            Self::Late => "late",
+            Self::Exhausted => "exhausted",
+        }
+    }
+}
+
 // === impl Queued ===
 
 impl Queued {
-    pub fn new(directory: Arc<Directory>) -> prometheus::Result<Self> {
-        let opts = named("queued_count", "Requests that wait");
+    pub fn new(directory: Arc<Directory>, connections: Arc<Semaphore>) -> prometheus::Result<Self> {
+        let gauge = |name, help, labels| IntGaugeVec::new(named(name, help), labels);
         Ok(Self {
             directory,
-            gauge: IntGaugeVec::new(opts, &["source", "namespace"])?,
+            most_connections: connections.available_permits(),
+            connections,
+            waiting: gauge(
+                "queued_count",
+                "Requests that wait",
+                &["source", "namespace"],
+            )?,
+            seats: gauge("seats", "Requests that may wait in all", &["state"])?,
+            open: gauge(
+                "connections",
+                "Connections of clients that may be open in all",
+                &["state"],
+            )?,
         })
     }
 }
 
 impl Collector for Queued {
     fn desc(&self) -> Vec<&Desc> {
-        self.gauge.desc()
+        let all = [&self.waiting, &self.seats, &self.open];
+        all.into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.gauge.reset();
+        self.waiting.reset();
         for room in self.directory.waited_for() {
-            let waiting = i64::try_from(room.waiting()).unwrap_or(i64::MAX);
-            self.gauge
+            self.waiting
                 .with_label_values(&[&*room.service, &*room.namespace])
-                .set(waiting);
+                .set(number(room.waiting()));
         }
-        self.gauge.collect()
+        let house = self.directory.house();
+        let free = self.connections.available_permits();
+        let open = self.most_connections.saturating_sub(free);
+        for (gauge, taken, free) in [
+            (&self.seats, house.taken(), house.free()),
+            (&self.open, open, free),
+        ] {
+            gauge.with_label_values(&["taken"]).set(number(taken));
+            gauge.with_label_values(&["free"]).set(number(free));
+        }
+        let all = [&self.waiting, &self.seats, &self.open];
+        all.into_iter().flat_map(Collector::collect).collect()
     }
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Anybody may make a method up.
@@ -224,4 +313,71 @@ fn registered<C: Collector + Clone + 'static>(
 ) -> prometheus::Result<C> {
     registry.register(Box::new(metric.clone()))?;
     Ok(metric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        directory::Dial,
+        room::{House, Limits},
+    };
+    use std::collections::BTreeSet;
+    use tokio::sync::mpsc;
+
+    #[test]
+    fn dashboards_find_every_name_that_they_ask_for() {
+        let registry = Registry::new();
+        let metrics = Arc::new(Metrics::new(&registry).unwrap());
+        let house = House::new(5, mpsc::channel(1).0);
+        let limits = Limits {
+            patience: Duration::ZERO,
+            seats: 1,
+        };
+        let room = Room::new(&house, "shop", "web", limits);
+        let directory = Directory::new(house, limits, Dial::Endpoints, metrics.clone());
+        let connections = Arc::new(Semaphore::new(7));
+        let queued = Queued::new(Arc::new(directory), connections.clone()).unwrap();
+        registry.register(Box::new(queued)).unwrap();
+        let _one = connections.try_acquire().unwrap();
+        let method = Method::from_bytes(b"MADE-UP").unwrap();
+        metrics.answered(&room, &method, 200, Duration::ZERO);
+        metrics.refused(None, &method, Refusal::Unknown, Duration::ZERO);
+        metrics.found(true, Some(&room));
+        metrics.held(&room, Some(Duration::ZERO));
+        metrics.woken(&room, Duration::ZERO);
+        metrics.dialled(Dialled::Reached, Duration::ZERO);
+        metrics.knocked("success");
+        metrics.switched("web", true);
+        let families = registry.gather();
+        let names: BTreeSet<_> = families.iter().map(|family| family.name()).collect();
+        let wanted = [
+            "elasti_resolver_cold_start_seconds",
+            "elasti_resolver_connections",
+            "elasti_resolver_dial_seconds",
+            "elasti_resolver_held_seconds",
+            "elasti_resolver_host_extraction_count",
+            "elasti_resolver_incoming_requests",
+            "elasti_resolver_operator_rpc_count",
+            "elasti_resolver_refused_count",
+            "elasti_resolver_seats",
+            "elasti_resolver_traffic_switch_count",
+        ];
+        assert_eq!(
+            names,
+            BTreeSet::from(wanted),
+            "and queued_count, once somebody waits"
+        );
+        let text = prometheus::TextEncoder::new()
+            .encode_to_string(&families)
+            .unwrap();
+        for line in [
+            "elasti_resolver_seats{state=\"free\"} 5",
+            "elasti_resolver_connections{state=\"taken\"} 1",
+            "elasti_resolver_connections{state=\"free\"} 6",
+        ] {
+            assert!(text.contains(line), "{line}");
+        }
+        assert!(!text.contains("MADE-UP"), "nobody makes labels up");
+    }
 }

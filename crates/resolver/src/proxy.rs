@@ -1,14 +1,21 @@
 //! The way of one connection: what does it speak, where does it wait, where does it go.
 
 pub mod answer;
+mod checked;
+pub mod framing;
 mod headers;
 mod http;
+mod idle;
 pub mod peek;
 mod tcp;
 pub mod upstream;
 
 use self::{
-    peek::{Spoken, left, peek, reminded},
+    answer::Refusal,
+    checked::Checked,
+    idle::Streams,
+    peek::{Spoken, has_preface, left, peek, reminded},
+    tcp::turn_away,
     upstream::Upstreams,
 };
 use crate::{
@@ -16,6 +23,7 @@ use crate::{
     room::{Busy, Turned, Visit},
     route::{Naming, Speaks, Table, Way},
 };
+use ::http::StatusCode;
 use hyper::{
     server::conn::{http1, http2},
     service::service_fn,
@@ -23,7 +31,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 use tokio::{io::copy_bidirectional, net::TcpStream, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -46,8 +54,10 @@ pub struct Settings {
     pub mark_held: bool,
     /// For the first bytes of a client, before the server is expected to speak first.
     pub first_word: Duration,
-    /// For the head of a request.
+    /// For the head of a request, from its first byte.
     pub head: Duration,
+    /// For the next request on a connection that has nothing to do.
+    pub idle: Duration,
 }
 
 /// The first request of a connection, which waited before it was read.
@@ -58,7 +68,16 @@ struct Arrival {
 
 const MAX_HEADERS: usize = 128;
 const MAX_HEAD: usize = 64 * 1024;
+/// Of HTTP/2, on one connection.
 const MAX_STREAMS: u32 = 1_024;
+const MAX_FRAME: u32 = 16 * 1024;
+/// What a client may send of a body before anybody takes it: of one stream, and of all together.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Streams that were reset before we looked at them, and those that broke the rules.
+const MAX_RESETS: usize = 64;
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(20);
 const BUFFER: usize = 64 * 1024;
 
 // === impl Proxy ===
@@ -73,7 +92,7 @@ impl Proxy {
     ) -> Self {
         Self {
             settings: Arc::new(settings),
-            upstreams: Upstreams::new(tasks.clone()),
+            upstreams: Upstreams::new(tasks.clone(), metrics.clone()),
             metrics,
             table,
             tasks,
@@ -90,14 +109,19 @@ impl Proxy {
         self.metrics.found(true, Some(&way.room));
         let spoken = match way.speaks {
             Speaks::Opaque => Some(Spoken::Opaque),
-            _ => match peek(&stream, self.settings.first_word).await {
+            Speaks::Anything => match peek(&stream, self.settings.first_word).await {
                 Ok(spoken) => spoken,
                 Err(_) => return,
+            },
+            // Its clients speak first: one who says nothing wants nothing.
+            Speaks::Http1 | Speaks::Http2 => match peek(&stream, self.settings.head).await {
+                Ok(Some(Spoken::Silence)) | Err(_) => return,
+                Ok(spoken) => spoken,
             },
         };
         match spoken {
             None => {}
-            Some(Spoken::Opaque) => self.opaque(&way, stream).await,
+            Some(Spoken::Opaque | Spoken::Silence) => self.opaque(&way, stream).await,
             Some(Spoken::Http2) => self.http2(Some(way), stream, client).await,
             Some(Spoken::Http1) => {
                 if let Some(first) = self.hold(&way, &stream).await
@@ -114,7 +138,8 @@ impl Proxy {
         match peek(&stream, self.settings.head).await {
             Ok(Some(Spoken::Http1)) => self.http1(None, None, stream, client).await,
             Ok(Some(Spoken::Http2)) => self.http2(None, stream, client).await,
-            Ok(Some(Spoken::Opaque) | None) | Err(_) => {}
+            Ok(Some(Spoken::Opaque | Spoken::Silence)) => turn_away(stream).await,
+            Ok(None) | Err(_) => {}
         }
     }
 
@@ -140,15 +165,25 @@ impl Proxy {
         client: SocketAddr,
     ) {
         let _ = stream.set_nodelay(true);
-        let first = Mutex::new(first);
+        let stream = Checked::new(stream, self.settings.head);
+        let (first, tunnel) = (Mutex::new(first), stream.tunnel());
         let service = service_fn(|request| {
             let arrival = first.lock().take();
-            http::answer(self, way.as_ref(), arrival, client.ip(), request)
+            let answered = http::answer(self, way.as_ref(), arrival, client.ip(), request);
+            let tunnel = &tunnel;
+            async move {
+                let answer = answered.await?;
+                if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    tunnel.open();
+                }
+                Ok::<_, Infallible>(answer)
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.settings.head)
+            .header_read_timeout(self.settings.idle)
             .max_headers(MAX_HEADERS)
+            .max_header_size(MAX_HEAD)
             .max_buf_size(MAX_HEAD)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
@@ -160,24 +195,36 @@ impl Proxy {
                 connection.await
             }
         };
-        log(ended);
+        self.log(ended);
     }
 
     async fn http2(&self, way: Option<Arc<Way>>, stream: TcpStream, client: SocketAddr) {
+        if !has_preface(&stream, self.settings.head).await {
+            return turn_away(stream).await;
+        }
         let _ = stream.set_nodelay(true);
+        let streams = Streams::default();
         let room = way.as_ref().map(|way| way.room.clone());
         let proxy = self.clone();
+        let begun = streams.clone();
         let service = service_fn(move |request| {
-            let (proxy, way) = (proxy.clone(), way.clone());
-            async move { http::answer(&proxy, way.as_ref(), None, client.ip(), request).await }
+            let (proxy, way, stream) = (proxy.clone(), way.clone(), begun.begin());
+            async move {
+                let answer = http::answer(&proxy, way.as_ref(), None, client.ip(), request).await?;
+                Ok::<_, Infallible>(answer.map(|body| stream.until_end_of(body)))
+            }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_STREAMS)
+            .max_pending_accept_reset_streams(MAX_RESETS)
+            .max_local_error_reset_streams(MAX_RESETS)
             .max_header_list_size(MAX_HEAD as u32)
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(1 << 24)
-            .keep_alive_interval(Duration::from_secs(30))
+            .max_frame_size(MAX_FRAME)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PONG)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
         let to_the_pods = async {
@@ -196,15 +243,16 @@ impl Proxy {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
+            () = streams.idle(self.settings.idle) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         };
-        log(ended);
+        self.log(ended);
     }
 
     /// Joins the two sides of a WebSocket.
-    fn connect_upgrades(&self, client: Option<OnUpgrade>, target: OnUpgrade, busy: Busy) {
-        let Some(client) = client else {
-            return;
-        };
+    fn connect_upgrades(&self, client: OnUpgrade, target: OnUpgrade, busy: Busy) {
         self.tasks.spawn(async move {
             let _busy = busy;
             if let Ok((client, target)) = tokio::try_join!(client, target) {
@@ -213,10 +261,17 @@ impl Proxy {
             }
         });
     }
-}
 
-fn log(ended: hyper::Result<()>) {
-    if let Err(error) = ended {
+    fn log(&self, ended: hyper::Result<()>) {
+        let Err(error) = ended else {
+            return;
+        };
+        // The parser has said so to the client.
+        if error.is_parse_too_large() {
+            self.metrics.turned_away(Refusal::TooLarge);
+        } else if error.is_parse() {
+            self.metrics.turned_away(Refusal::Malformed);
+        }
         tracing::debug!(%error, "Connection of a client ended");
     }
 }

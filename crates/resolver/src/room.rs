@@ -3,7 +3,7 @@
 
 mod endpoint;
 
-pub use self::endpoint::{Busy, Endpoint};
+pub use self::endpoint::{Busy, Endpoint, Lease};
 
 use parking_lot::Mutex;
 use std::{
@@ -44,6 +44,8 @@ pub struct Room {
     proxied: watch::Sender<bool>,
     knocking: AtomicBool,
     reported: Mutex<Option<Instant>>,
+    /// Since when somebody waits for the first endpoint.
+    cold: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +73,7 @@ pub struct Visit {
     deadline: Instant,
     seat: Option<Seat>,
     held: bool,
+    avoided: Option<SocketAddr>,
 }
 
 #[derive(Debug)]
@@ -93,6 +96,10 @@ impl House {
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
+
+    pub fn free(&self) -> usize {
+        self.seats.saturating_sub(self.taken())
+    }
 }
 
 // === impl Room ===
@@ -109,6 +116,7 @@ impl Room {
             proxied: watch::Sender::new(false),
             knocking: AtomicBool::new(false),
             reported: Mutex::default(),
+            cold: Mutex::default(),
         })
     }
 
@@ -148,7 +156,8 @@ impl Room {
     }
 
     /// Takes the addresses that are ready now. Those known before keep their connections and counts.
-    pub fn publish(&self, ready: &HashMap<Arc<str>, Vec<SocketAddr>>) {
+    /// How long somebody has waited for the first, if that is what came.
+    pub fn publish(&self, ready: &HashMap<Arc<str>, Vec<SocketAddr>>) -> Option<Duration> {
         self.endpoints.send_if_modified(|known| {
             let same = known.len() == ready.len()
                 && ready.iter().all(|(port, addresses)| {
@@ -173,6 +182,8 @@ impl Room {
             }
             true
         });
+        let cold = self.is_awake().then(|| self.cold.lock().take());
+        Some(cold??.elapsed())
     }
 
     pub fn visit(self: &Arc<Self>) -> Visit {
@@ -183,6 +194,7 @@ impl Room {
             begun,
             seat: None,
             held: false,
+            avoided: None,
         }
     }
 
@@ -226,6 +238,12 @@ impl Room {
         let _ = endpoints.wait_for(some).await;
     }
 
+    fn grows_cold(&self) {
+        if !self.is_awake() {
+            self.cold.lock().get_or_insert_with(Instant::now);
+        }
+    }
+
     fn sit(self: &Arc<Self>) -> Result<Seat, Turned> {
         let seats = self.limits.lock().seats;
         let take = |counter: &AtomicUsize, most: usize| {
@@ -261,12 +279,25 @@ impl Visit {
         self.begun.elapsed()
     }
 
+    /// It could not be reached, for whatever reason: another one first, if there is time left.
+    pub fn failed(&mut self, endpoint: &Busy) -> Result<(), Turned> {
+        self.avoided = Some(endpoint.address());
+        if Instant::now() < self.deadline {
+            Ok(())
+        } else {
+            Err(Turned::Late)
+        }
+    }
+
     /// The endpoint with the least to do, as soon as there is one.
     pub async fn endpoint(&mut self, port: &str) -> Result<Busy, Turned> {
         self.room.report();
         let mut endpoints = self.room.endpoints.subscribe();
         loop {
-            let choice = endpoint::choose(endpoints.borrow_and_update().get(port), Instant::now());
+            let choice = {
+                let known = endpoints.borrow_and_update();
+                endpoint::choose(known.get(port), self.avoided, Instant::now())
+            };
             let until = match choice {
                 endpoint::Choice::This(busy) => {
                     self.seat = None;
@@ -278,6 +309,7 @@ impl Visit {
             if self.seat.is_none() {
                 self.seat = Some(self.room.sit()?);
                 self.held = true;
+                self.room.grows_cold();
             }
             self.room.knock();
             if timeout_at(until, endpoints.changed()).await.is_err() && until >= self.deadline {
@@ -291,7 +323,9 @@ impl Visit {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
+            *self.0.cold.lock() = None;
+        }
         self.0.house.taken.fetch_sub(1, Ordering::AcqRel);
     }
 }

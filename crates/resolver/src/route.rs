@@ -85,9 +85,10 @@ impl From<&str> for Speaks {
     /// By the appProtocol of a port.
     fn from(protocol: &str) -> Self {
         match protocol.to_ascii_lowercase().as_str() {
-            "http" | "kubernetes.io/ws" => Self::Http1,
+            "http" | "ws" | "kubernetes.io/ws" => Self::Http1,
             "kubernetes.io/h2c" | "h2c" | "grpc" => Self::Http2,
-            "" => Self::Anything,
+            // To some in clear, to others with TLS: the first bytes tell.
+            "" | "http2" | "grpc-web" => Self::Anything,
             _ => Self::Opaque,
         }
     }

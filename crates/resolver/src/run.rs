@@ -1,7 +1,7 @@
 //! From settings to a resolver that works until it is told to stop.
 
 use crate::{
-    directory::{Declared, Directory, Ports, Ready},
+    directory::{Declared, Dial, Directory, Ports, Ready},
     internal, knock,
     listen::{self, Listeners},
     metrics::{Metrics, Queued},
@@ -39,6 +39,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub struct Settings {
     pub proxy_port: u16,
     pub proxy: proxy::Settings,
+    pub dial: Dial,
     pub limits: Limits,
     /// Requests that wait, in all.
     pub seats: usize,
@@ -60,6 +61,7 @@ pub struct Parts {
     client: Client,
     settings: Settings,
     directory: Arc<Directory>,
+    connections: Arc<Semaphore>,
     rooms: mpsc::Receiver<Arc<crate::room::Room>>,
     metrics: Arc<Metrics>,
     readiness: Readiness,
@@ -82,9 +84,13 @@ impl Parts {
         let (knocks, rooms) = mpsc::channel(KNOCKS);
         let house = House::new(settings.seats, knocks);
         let metrics = Arc::new(Metrics::new(registry)?);
-        let directory = Arc::new(Directory::new(house, settings.limits, metrics.clone()));
-        registry.register(Box::new(Queued::new(directory.clone())?))?;
+        let directory = Directory::new(house, settings.limits, settings.dial, metrics.clone());
+        let directory = Arc::new(directory);
+        let connections = Arc::new(Semaphore::new(settings.connections));
+        let queued = Queued::new(directory.clone(), connections.clone())?;
+        registry.register(Box::new(queued))?;
         Ok(Self {
+            connections,
             directory,
             metrics,
             client,
@@ -104,6 +110,7 @@ impl Parts {
             client,
             settings,
             directory,
+            connections,
             rooms,
             metrics,
             readiness,
@@ -122,7 +129,7 @@ impl Parts {
         let listeners = Listeners {
             proxy: proxy.clone(),
             tasks: tasks.clone(),
-            connections: Arc::new(Semaphore::new(settings.connections)),
+            connections,
             stop: stop.clone(),
         };
         let named = listen::bind(settings.proxy_port)

@@ -27,8 +27,14 @@ pub struct Declared {
 }
 
 /// Ports of a service, from its private copy.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ports(pub Vec<Port>);
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ports {
+    /// The public one.
+    pub service: Arc<str>,
+    pub ports: Vec<Port>,
+    /// Of the private copy.
+    pub cluster_ips: Vec<IpAddr>,
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
@@ -94,7 +100,11 @@ impl Declared {
 
 impl From<Service> for Ports {
     fn from(service: Service) -> Self {
-        let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
+        let label = service.labels().get(PRIVATE_LABEL);
+        let public = label.map(String::as_str).unwrap_or_default().into();
+        let spec = service.spec.unwrap_or_default();
+        let ips = spec.cluster_ips.unwrap_or_default();
+        let ports = spec.ports.unwrap_or_default();
         let tcp = ports.into_iter().filter(|port| {
             port.protocol
                 .as_deref()
@@ -107,7 +117,11 @@ impl From<Service> for Ports {
                 name: port.name.unwrap_or_default().into(),
             })
         };
-        Self(tcp.filter_map(port).collect())
+        Self {
+            service: public,
+            ports: tcp.filter_map(port).collect(),
+            cluster_ips: ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
+        }
     }
 }
 

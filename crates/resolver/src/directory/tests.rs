@@ -6,13 +6,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 fn directory() -> Directory {
+    dialling(Dial::Endpoints)
+}
+
+fn dialling(dial: Dial) -> Directory {
     let house = House::new(10, mpsc::channel(1).0);
     let defaults = Limits {
         patience: Duration::from_secs(600),
         seats: 100,
     };
     let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
-    Directory::new(house, defaults, Arc::new(metrics))
+    Directory::new(house, defaults, dial, Arc::new(metrics))
 }
 
 fn declared(name: &str, created: &str, spec: &Value) -> (Key, Arc<Declared>) {
@@ -38,13 +42,18 @@ fn declared(name: &str, created: &str, spec: &Value) -> (Key, Arc<Declared>) {
 }
 
 fn ports() -> Change<Ports> {
-    let port = facts::Port {
+    let port = Port {
         name: "http".into(),
         number: 80,
         speaks: crate::route::Speaks::Anything,
     };
     let key = Key::new("shop", &names::private_service("web"));
-    Change::Applied(key, Ports(vec![port]))
+    let ports = Ports {
+        service: "web".into(),
+        ports: vec![port],
+        cluster_ips: vec!["10.96.0.7".parse().unwrap()],
+    };
+    Change::Applied(key, ports)
 }
 
 fn ready(addresses: &[&str]) -> Ready {
@@ -100,4 +109,34 @@ async fn the_older_of_two_speaks_for_a_service() {
     assert_eq!(directory.rooms()[0].1.seats, Some(2));
     directory.change_declared(Change::Deleted(old));
     assert_eq!(directory.rooms()[0].1.seats, Some(1));
+}
+
+#[tokio::test]
+async fn a_mesh_is_given_the_private_service_once_an_endpoint_is_ready() {
+    let directory = dialling(Dial::ClusterIp);
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, web));
+    directory.change_ports(ports());
+    let room = directory.room("shop", "web").unwrap();
+    assert!(!room.is_awake(), "a service alone is nobody");
+    let slice = Key::new("shop", "web-abc");
+    let two = ready(&["10.0.0.1", "10.0.0.2"]);
+    directory.change_ready(Change::Applied(slice.clone(), two));
+    let reached = room.visit().endpoint("http").await.unwrap();
+    assert_eq!(reached.address().to_string(), "10.96.0.7:80");
+    directory.change_ready(Change::Applied(slice, ready(&[])));
+    assert!(!room.is_awake(), "its pods are gone");
+}
+
+#[tokio::test]
+async fn a_mesh_is_served_in_whatever_order_things_are_told() {
+    let directory = dialling(Dial::ClusterIp);
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice, ready(&["10.0.0.1"])));
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, web));
+    let room = directory.room("shop", "web").unwrap();
+    assert!(!room.is_awake(), "where is it?");
+    directory.change_ports(ports());
+    assert!(room.is_awake());
 }

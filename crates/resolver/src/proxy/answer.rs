@@ -25,6 +25,10 @@ pub enum Refusal {
     Unknown,
     /// What was asked cannot be forwarded.
     Unsupported,
+    /// What was sent is not HTTP, or can be read in more than one way.
+    Malformed,
+    /// The head is longer than any should be.
+    TooLarge,
 }
 
 /// The body of any answer.
@@ -64,6 +68,8 @@ impl Refusal {
             Self::Broken => StatusCode::BAD_GATEWAY,
             Self::Unknown => StatusCode::NOT_FOUND,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         }
     }
 
@@ -75,15 +81,18 @@ impl Refusal {
             Self::Broken => "broken",
             Self::Unknown => "unknown_service",
             Self::Unsupported => "unsupported",
+            Self::Malformed => "malformed",
+            Self::TooLarge => "too_large",
         }
     }
 
-    /// UNAVAILABLE, DEADLINE_EXCEEDED, UNIMPLEMENTED.
+    /// UNAVAILABLE, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL.
     fn grpc_status(self) -> &'static str {
         match self {
             Self::Full | Self::Broken => "14",
             Self::Late => "4",
             Self::Unknown | Self::Unsupported => "12",
+            Self::Malformed | Self::TooLarge => "13",
         }
     }
 
@@ -91,9 +100,11 @@ impl Refusal {
         match self {
             Self::Full => "too many requests wait for it already",
             Self::Late => "it did not become ready in time",
-            Self::Broken => "it closed the connection without an answer",
+            Self::Broken => "it broke the connection, or gave no answer that could be passed on",
             Self::Unknown => "no ElastiService speaks for the service that the request names",
             Self::Unsupported => "this kind of request is not forwarded",
+            Self::Malformed => "the request is malformed",
+            Self::TooLarge => "the head of the request is too large",
         }
     }
 }

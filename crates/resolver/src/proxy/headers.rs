@@ -72,20 +72,21 @@ fn contains(value: &HeaderValue, token: &str) -> bool {
 
 /// Who asked, for whom, and by what; and a trace, if there is none.
 pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: IpAddr) {
-    if !headers.contains_key(header::HOST)
-        && let Some(authority) = uri.authority()
-        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    // What the first line names is what is asked for, whatever Host says.
+    if let Some(authority) = uri.authority()
+        && let Ok(host) = HeaderValue::from_str(without_user(authority.as_str()))
     {
         headers.insert(header::HOST, host);
     }
     let client = client.to_canonical().to_string();
-    let chain = match headers
-        .get(&FORWARDED_FOR)
-        .and_then(|known| known.to_str().ok())
-    {
-        Some(known) => format!("{known}, {client}"),
-        None => client,
-    };
+    let mut chain = String::new();
+    for known in headers.get_all(&FORWARDED_FOR) {
+        if let Ok(known) = known.to_str() {
+            chain.push_str(known);
+            chain.push_str(", ");
+        }
+    }
+    chain.push_str(&client);
     if let Ok(chain) = HeaderValue::from_str(&chain) {
         headers.insert(FORWARDED_FOR, chain);
     }
@@ -99,6 +100,25 @@ pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: IpAddr) {
         && let Ok(trace) = HeaderValue::from_str(&new_trace())
     {
         headers.insert(TRACEPARENT, trace);
+    }
+}
+
+fn without_user(authority: &str) -> &str {
+    authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host)
+}
+
+/// Whether the length of a target's answer can be read in one way only.
+pub fn is_framed_once(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match codings.next() {
+        None => true,
+        Some(coding) => {
+            coding.as_bytes().eq_ignore_ascii_case(b"chunked")
+                && codings.next().is_none()
+                && !headers.contains_key(header::CONTENT_LENGTH)
+        }
     }
 }
 

@@ -19,6 +19,9 @@ use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
 use std::{convert::Infallible, net::IpAddr, sync::Arc};
 
+/// How often a request is sent again that a target let fall: it may be what makes targets fall.
+const REPLAYS: usize = 5;
+
 /// Answers one request. Whoever drops this frees the seat.
 pub(super) async fn answer(
     proxy: &Proxy,
@@ -66,7 +69,13 @@ pub(super) async fn answer(
     match forward(proxy, way, &mut visit, parts, body).await {
         Ok((mut response, busy)) => {
             let websocket = headers::end_hop(response.headers_mut());
-            if websocket && response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                let Some(upgrade) = upgrade.filter(|_| websocket) else {
+                    let (room, refusal) = (Some(&*way.room), Refusal::Broken);
+                    proxy.metrics.refused(room, &method, refusal, visit.age());
+                    return Ok(refused(Some(way), refusal, Some(&visit), asked));
+                };
+                proxy.metrics.held(&way.room, visit.waited());
                 proxy.connect_upgrades(upgrade, hyper::upgrade::on(&mut response), busy);
                 return Ok(response.map(|body| Answer::Target { body, busy: None }));
             }
@@ -135,20 +144,27 @@ async fn forward(
     let replayable = parts.method.is_idempotent() && body.is_end_stream();
     let copy = replayable.then(|| parts.clone());
     let mut request = addressed(Request::from_parts(parts, Either::Left(body)), http2);
+    let mut replays = 0;
     loop {
-        let busy = visit.endpoint(&way.port).await?;
+        let mut busy = visit.endpoint(&way.port).await?;
         let connected = if http2 {
             proxy.upstreams.http2(&busy, visit.deadline()).await
         } else {
             // What cannot be sent twice goes where no old connection can break.
             let upstreams = &proxy.upstreams;
-            upstreams.http1(&busy, replayable, visit.deadline()).await
+            let fresh = !replayable || replays > 0;
+            upstreams.http1(&busy, !fresh, visit.deadline()).await
         };
         let Ok(mut connection) = connected else {
+            visit.failed(&busy)?;
             continue;
         };
         let mut failed = match connection.send(request).await {
+            Ok(response) if !headers::is_framed_once(response.headers()) => {
+                return Err(Refusal::Broken);
+            }
             Ok(response) => {
+                busy.keep(connection.lease());
                 if keeps(&connection, &response) {
                     proxy.upstreams.keep(busy.address(), connection);
                 }
@@ -158,12 +174,15 @@ async fn forward(
         };
         request = match (failed.take_message(), &copy) {
             (Some(unsent), _) => unsent,
-            (None, Some(parts)) => {
+            // The client's body could not be read to its end.
+            (None, _) if failed.error().is_user() => return Err(Refusal::Malformed),
+            (None, Some(parts)) if replays < REPLAYS && !failed.error().is_parse() => {
                 let again = Request::from_parts(parts.clone(), Either::Right(Empty::new()));
+                replays += 1;
                 busy.shun();
                 addressed(again, http2)
             }
-            (None, None) => {
+            (None, _) => {
                 tracing::debug!(error = %failed.error(), "A target broke the connection");
                 return Err(Refusal::Broken);
             }
@@ -206,11 +225,10 @@ fn finish(
     version: Version,
     response: &mut Response<Incoming>,
 ) {
-    if let Some(waited) = visit.waited() {
-        proxy.metrics.held(&way.room, waited);
-        if proxy.settings.mark_held {
-            headers::held(response.headers_mut(), waited);
-        }
+    let waited = visit.waited();
+    proxy.metrics.held(&way.room, waited);
+    if let Some(waited) = waited.filter(|_| proxy.settings.mark_held) {
+        headers::held(response.headers_mut(), waited);
     }
     if version < Version::HTTP_2 && way.room.is_serving() {
         let close = HeaderValue::from_static("close");

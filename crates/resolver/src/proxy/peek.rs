@@ -1,11 +1,7 @@
 //! What a client speaks, by its first bytes, which stay in the kernel.
 
-use std::{io, time::Duration};
-use tokio::{
-    io::Interest,
-    net::TcpStream,
-    time::{Instant, timeout_at},
-};
+use std::{io, net, os::fd::AsFd, time::Duration};
+use tokio::{io::Interest, net::TcpStream, time::timeout};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoken {
@@ -14,50 +10,107 @@ pub enum Spoken {
     Http2,
     /// TLS, or anything else.
     Opaque,
+    /// Not a word: the server may be expected to speak first.
+    Silence,
 }
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// As much of the preface as no other protocol begins with.
+const OPENING: &[u8] = PREFACE.split_at(16).0;
 /// Long enough for any method and the first bytes of a target.
 const ENOUGH: usize = 40;
+const MAX_METHOD: usize = 24;
 
-/// `None` if the client left without a word. One who says nothing for `patience` may wait for the
-/// server to speak first.
+/// `None` if the client left without a word.
 pub async fn peek(stream: &TcpStream, patience: Duration) -> io::Result<Option<Spoken>> {
-    let deadline = Instant::now() + patience;
     let mut bytes = [0; ENOUGH];
     let mut seen = 0;
-    loop {
-        match timeout_at(deadline, stream.peek(&mut bytes)).await {
-            Ok(peeked) => match peeked? {
-                0 => return Ok(None),
-                count => match judge(&bytes[..count]) {
-                    Judged::Is(spoken) => return Ok(Some(spoken)),
-                    Judged::MayBe(_) if count > seen => seen = count,
-                    Judged::MayBe(spoken) if count == ENOUGH => return Ok(Some(spoken)),
-                    Judged::MayBe(_) => {}
-                },
-            },
-            Err(_) => return Ok(Some(silent(&bytes[..seen]))),
+    let spoken = async {
+        loop {
+            match more(stream, &mut bytes, seen).await? {
+                More::Left => return Ok(None),
+                More::NoneEver => return Ok(Some(silent(&bytes[..seen]))),
+                More::Seen(count) => seen = count,
+            }
+            match judge(&bytes[..seen]) {
+                Judged::MayBe(_) if seen < ENOUGH => {}
+                Judged::Is(spoken) | Judged::MayBe(spoken) => return Ok(Some(spoken)),
+            }
         }
-        if timeout_at(deadline, more(stream)).await.is_err() {
-            return Ok(Some(silent(&bytes[..seen])));
+    };
+    match timeout(patience, spoken).await {
+        Ok(spoken) => spoken,
+        Err(_) => Ok(Some(silent(&bytes[..seen]))),
+    }
+}
+
+/// Whether all of HTTP/2's preface has come.
+pub async fn has_preface(stream: &TcpStream, patience: Duration) -> bool {
+    let mut bytes = [0; PREFACE.len()];
+    let mut seen = 0;
+    let whole = async {
+        while seen < PREFACE.len() {
+            match more(stream, &mut bytes, seen).await {
+                Ok(More::Seen(count)) => seen = count,
+                Ok(More::Left | More::NoneEver) | Err(_) => return false,
+            }
         }
+        bytes == *PREFACE
+    };
+    timeout(patience, whole).await.unwrap_or_default()
+}
+
+/// What these first bytes show, whatever may follow.
+pub fn spoken(bytes: &[u8]) -> Option<Spoken> {
+    match judge(bytes) {
+        Judged::Is(spoken) => Some(spoken),
+        Judged::MayBe(_) => None,
     }
 }
 
 /// Somebody who stops in the middle of a word is slow, and spoke.
 fn silent(bytes: &[u8]) -> Spoken {
     match judge(bytes) {
-        Judged::Is(spoken) | Judged::MayBe(spoken) if !bytes.is_empty() => spoken,
-        _ => Spoken::Opaque,
+        _ if bytes.is_empty() => Spoken::Silence,
+        Judged::Is(spoken) | Judged::MayBe(spoken) => spoken,
     }
 }
 
-/// Resolves when more bytes have come, or the client has left, though nothing was read.
-pub async fn more(stream: &TcpStream) -> io::Result<()> {
-    forget_readiness(stream);
-    stream.ready(Interest::READABLE).await?;
-    Ok(())
+enum More {
+    Seen(usize),
+    /// The client has closed its side after what was seen.
+    NoneEver,
+    Left,
+}
+
+/// Looks until there is more than was seen, which stays in the kernel.
+async fn more(stream: &TcpStream, bytes: &mut [u8], seen: usize) -> io::Result<More> {
+    if seen == 0 {
+        let count = stream.peek(bytes).await?;
+        return Ok(if count == 0 {
+            More::Left
+        } else {
+            More::Seen(count)
+        });
+    }
+    let same = net::TcpStream::from(stream.as_fd().try_clone_to_owned()?);
+    loop {
+        let ready = stream.ready(Interest::READABLE).await?;
+        // What comes while we look is not forgotten, as it would be if we looked first.
+        let looked = stream.try_io(Interest::READABLE, || match same.peek(bytes)? {
+            0 => Ok(More::Left),
+            count if count > seen => Ok(More::Seen(count)),
+            _ => Err(io::ErrorKind::WouldBlock.into()),
+        });
+        match looked {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if ready.is_read_closed() {
+                    return Ok(More::NoneEver);
+                }
+            }
+            looked => return looked,
+        }
+    }
 }
 
 /// Resolves when the client has left: closed for good, or, unless `half` is a way of its protocol to
@@ -97,19 +150,19 @@ enum Judged {
 }
 
 fn judge(bytes: &[u8]) -> Judged {
-    if PREFACE.starts_with(bytes) {
-        return Judged::MayBe(Spoken::Http2);
-    }
-    if bytes.starts_with(PREFACE) {
+    if bytes.starts_with(OPENING) {
         return Judged::Is(Spoken::Http2);
+    }
+    if OPENING.starts_with(bytes) {
+        return Judged::MayBe(Spoken::Http2);
     }
     let is_method = |byte: &u8| byte.is_ascii_uppercase() || *byte == b'-';
     let method = bytes.iter().take_while(|byte| is_method(byte)).count();
     match &bytes[method..] {
-        [] if method < 24 => Judged::MayBe(Spoken::Http1),
-        [b' '] if method > 0 => Judged::MayBe(Spoken::Http1),
-        [b' ', b'/' | b'*', ..] if method > 0 => Judged::Is(Spoken::Http1),
-        [b' ', rest @ ..] if method > 0 => absolute(rest),
+        _ if !(1..MAX_METHOD).contains(&method) => Judged::Is(Spoken::Opaque),
+        [] | [b' '] => Judged::MayBe(Spoken::Http1),
+        [b' ', b'/' | b'*', ..] => Judged::Is(Spoken::Http1),
+        [b' ', rest @ ..] => absolute(rest),
         _ => Judged::Is(Spoken::Opaque),
     }
 }
@@ -174,13 +227,33 @@ mod tests {
         assert_eq!(spoken.unwrap(), Some(Spoken::Http2));
         let mut all = [0; 24];
         assert_eq!(server.peek(&mut all).await.unwrap(), 24);
+        assert!(has_preface(&server, SHORT).await);
+    }
+
+    #[tokio::test]
+    async fn half_a_preface_is_waited_for_and_no_longer() {
+        let (mut client, server) = pair().await;
+        client.write_all(OPENING).await.unwrap();
+        assert_eq!(peek(&server, SHORT).await.unwrap(), Some(Spoken::Http2));
+        assert!(!has_preface(&server, SHORT).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_closes_in_the_middle_of_a_word_is_not_waited_for() {
+        let (mut client, server) = pair().await;
+        client.write_all(b"GE").await.unwrap();
+        client.shutdown().await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let spoken = peek(&server, Duration::from_secs(3600)).await.unwrap();
+        assert_eq!(spoken, Some(Spoken::Http1));
+        assert!(begun.elapsed() < Duration::from_secs(1));
     }
 
     #[tokio::test]
     async fn whoever_says_nothing_may_wait_for_the_server_to_speak() {
         let (_client, server) = pair().await;
         let spoken = peek(&server, SHORT).await.unwrap();
-        assert_eq!(spoken, Some(Spoken::Opaque));
+        assert_eq!(spoken, Some(Spoken::Silence));
     }
 
     #[tokio::test]

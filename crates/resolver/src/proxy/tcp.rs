@@ -2,11 +2,11 @@
 
 use super::{
     BUFFER, Proxy,
+    answer::Refusal,
     peek::{left, reminded},
-    upstream::dial,
 };
 use crate::{
-    room::{Turned, Visit},
+    room::{Busy, Turned, Visit},
     route::Way,
 };
 use std::{io, time::Duration};
@@ -24,14 +24,19 @@ impl Proxy {
     pub(super) async fn opaque(&self, way: &Way, client: TcpStream) {
         let mut visit = way.room.visit();
         let reached = tokio::select! {
-            reached = reach(way, &mut visit) => reached,
+            reached = self.reach(way, &mut visit) => reached,
             () = left(&client, true) => return,
         };
+        let (mut target, _busy) = match reached {
+            Ok(reached) => reached,
+            Err(turned) => {
+                self.metrics.turned_away(Refusal::from(turned));
+                return turn_away(client).await;
+            }
+        };
+        self.metrics.held(&way.room, visit.waited());
         let Ok(mut client) = reminded(client) else {
             return;
-        };
-        let Ok((mut target, _busy)) = reached else {
-            return turn_away(client).await;
         };
         let _ = client.set_nodelay(true);
         let copied = copy_bidirectional_with_sizes(&mut client, &mut target, BUFFER, BUFFER).await;
@@ -39,20 +44,22 @@ impl Proxy {
             tracing::debug!(%error, "Connection ended");
         }
     }
-}
 
-async fn reach(way: &Way, visit: &mut Visit) -> Result<(TcpStream, crate::room::Busy), Turned> {
-    loop {
-        let busy = visit.endpoint(&way.port).await?;
-        if let Ok(stream) = dial(&busy, visit.deadline()).await {
-            return Ok((stream, busy));
+    async fn reach(&self, way: &Way, visit: &mut Visit) -> Result<(TcpStream, Busy), Turned> {
+        loop {
+            let busy = visit.endpoint(&way.port).await?;
+            match self.upstreams.dial(&busy, visit.deadline()).await {
+                Ok(stream) => return Ok((stream, busy)),
+                Err(_) => visit.failed(&busy)?,
+            }
         }
     }
 }
 
 /// Closes in order: bytes that nobody has read would make it a reset.
-async fn turn_away(mut client: TcpStream) {
+pub(super) async fn turn_away(client: TcpStream) {
     let farewell = async {
+        let mut client = reminded(client)?;
         client.shutdown().await?;
         let mut unread = [0; 4096];
         while client.read(&mut unread).await? > 0 {}

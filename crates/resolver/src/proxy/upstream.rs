@@ -1,19 +1,34 @@
 //! Connections to targets: new ones, and those that are kept for the next request.
 
-use crate::room::Busy;
+use crate::{
+    metrics::{Dialled, Metrics},
+    room::{Busy, Lease},
+};
 use http::{Request, Response};
 use http_body_util::{Either, Empty};
 use hyper::{
     body::{Bytes, Incoming},
     client::conn::{TrySendError, http1, http2},
 };
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use nix::errno::Errno;
 use parking_lot::Mutex;
-use std::{collections::HashMap, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{
     net::TcpStream,
     sync::Mutex as AsyncMutex,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 use tokio_util::task::TaskTracker;
 
@@ -27,20 +42,30 @@ pub struct Upstreams(Arc<Shared>);
 struct Shared {
     kept: Mutex<HashMap<SocketAddr, Kept>>,
     tasks: TaskTracker,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     /// The last used first.
     http1: Vec<(http1::SendRequest<Sent>, Instant)>,
-    /// One for all requests; whoever dials it first makes the others wait for it.
-    http2: Arc<AsyncMutex<Option<http2::SendRequest<Sent>>>>,
+    /// As few as can carry all requests; whoever dials one makes the others wait for it.
+    http2: Arc<AsyncMutex<Vec<Multiplexed>>>,
+}
+
+#[derive(Debug)]
+struct Multiplexed {
+    sender: http2::SendRequest<Sent>,
+    lease: Lease,
+    /// How many streams the target allows, as far as it has said.
+    most: Arc<AtomicUsize>,
+    used: Instant,
 }
 
 #[derive(Debug)]
 pub enum Connection {
     Http1(http1::SendRequest<Sent>),
-    Http2(http2::SendRequest<Sent>),
+    Http2(http2::SendRequest<Sent>, Lease),
 }
 
 /// One attempt to dial; the next ready endpoint may be quicker.
@@ -51,30 +76,79 @@ const KEEP: Duration = Duration::from_secs(10);
 const MOST_KEPT: usize = 256;
 /// How many are looked at for one that is free.
 const LOOKS: usize = 4;
+/// Streams of one HTTP/2 connection, if the target allows so many. A slow reader takes room away from the
+/// others on its connection.
+const MOST_STREAMS: usize = 256;
+/// What a target may send of a body before its client takes it: of one stream, and of all together.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = MOST_STREAMS as u32 * STREAM_WINDOW;
+/// A target that has died without a word is noticed.
+const PING: Duration = Duration::from_secs(10);
+/// Before files, ports or memory are asked for again.
+const EXHAUSTED: Duration = Duration::from_millis(50);
 
-/// Dials until the deadline, or for as long as one attempt may take.
-pub async fn dial(endpoint: &Busy, deadline: Instant) -> io::Result<TcpStream> {
-    let until = deadline.min(Instant::now() + DIAL);
-    let dialled = timeout_at(until, TcpStream::connect(endpoint.address())).await;
-    let dialled = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    match &dialled {
-        Ok(stream) => {
-            endpoint.praise();
-            stream.set_nodelay(true)?;
-        }
-        Err(_) => endpoint.shun(),
-    }
-    dialled
+/// This machine, or this process, has no more of something: no fault of the target.
+fn is_ours(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    let ours = [
+        Errno::EMFILE,
+        Errno::ENFILE,
+        Errno::EADDRNOTAVAIL,
+        Errno::ENOBUFS,
+        Errno::ENOMEM,
+    ];
+    errno.is_some_and(|errno| ours.contains(&errno))
 }
 
 // === impl Upstreams ===
 
 impl Upstreams {
-    pub fn new(tasks: TaskTracker) -> Self {
+    pub fn new(tasks: TaskTracker, metrics: Arc<Metrics>) -> Self {
         Self(Arc::new(Shared {
             kept: Mutex::default(),
             tasks,
+            metrics,
         }))
+    }
+
+    /// Dials until the deadline, or for as long as one attempt may take.
+    pub async fn dial(&self, endpoint: &Busy, deadline: Instant) -> io::Result<TcpStream> {
+        let begun = Instant::now();
+        let until = deadline.min(begun + DIAL);
+        let dialled = match timeout_at(until, TcpStream::connect(endpoint.address())).await {
+            Ok(Ok(stream)) => {
+                endpoint.praise();
+                stream.set_nodelay(true)?;
+                (Dialled::Reached, Ok(stream))
+            }
+            Ok(Err(error)) if is_ours(&error) => {
+                tracing::warn!(%error, "Could not dial, for lack of something here");
+                (Dialled::Exhausted, Err(error))
+            }
+            Ok(Err(error)) => {
+                endpoint.shun();
+                (Dialled::Refused, Err(error))
+            }
+            Err(_) => {
+                if until < deadline {
+                    endpoint.shun();
+                }
+                (Dialled::Late, Err(io::ErrorKind::TimedOut.into()))
+            }
+        };
+        self.0.metrics.dialled(dialled.0, begun.elapsed());
+        if matches!(dialled.0, Dialled::Exhausted) {
+            self.let_go();
+            sleep(EXHAUSTED).await;
+        }
+        dialled.1
+    }
+
+    /// What is only kept for later is given back at once.
+    fn let_go(&self) {
+        for kept in self.0.kept.lock().values_mut() {
+            kept.http1.clear();
+        }
     }
 
     pub async fn http1(
@@ -86,8 +160,11 @@ impl Upstreams {
         if reuse && let Some(kept) = self.take(endpoint.address()) {
             return Ok(Connection::Http1(kept));
         }
-        let stream = dial(endpoint, deadline).await?;
-        let handshake = http1::Builder::new().handshake(TokioIo::new(stream)).await;
+        let stream = self.dial(endpoint, deadline).await?;
+        let handshake = http1::Builder::new()
+            .max_headers(super::MAX_HEADERS)
+            .handshake(TokioIo::new(stream))
+            .await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
         self.0.tasks.spawn(async move {
             if let Err(error) = connection.with_upgrades().await {
@@ -102,24 +179,44 @@ impl Upstreams {
             let mut kept = self.0.kept.lock();
             kept.entry(endpoint.address()).or_default().http2.clone()
         };
-        let mut slot = slot.lock().await;
-        if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
-            return Ok(Connection::Http2(sender.clone()));
+        let mut open = timeout_at(deadline, slot.lock()).await?;
+        open.retain(|connection| !connection.sender.is_closed());
+        if let Some(connection) = open.iter_mut().find(|connection| connection.has_room()) {
+            connection.used = Instant::now();
+            return Ok(connection.lend());
         }
-        let stream = dial(endpoint, deadline).await?;
+        let stream = self.dial(endpoint, deadline).await?;
         let handshake = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(1 << 24)
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(super::MAX_HEAD as u32)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING)
             .handshake(TokioIo::new(stream))
             .await;
-        let (sender, connection) = handshake.map_err(io::Error::other)?;
+        let (sender, mut connection) = handshake.map_err(io::Error::other)?;
+        let most = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
+        let allowed = most.clone();
+        let carry = poll_fn(move |cx| {
+            let ended = Pin::new(&mut connection).poll(cx);
+            allowed.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            ended
+        });
         self.0.tasks.spawn(async move {
-            if let Err(error) = connection.await {
+            if let Err(error) = carry.await {
                 tracing::debug!(%error, "Connection to a target ended");
             }
         });
-        *slot = Some(sender.clone());
-        Ok(Connection::Http2(sender))
+        let connection = Multiplexed {
+            sender,
+            lease: Lease::default(),
+            most,
+            used: Instant::now(),
+        };
+        let lent = connection.lend();
+        open.push(connection);
+        Ok(lent)
     }
 
     fn take(&self, address: SocketAddr) -> Option<http1::SendRequest<Sent>> {
@@ -151,25 +248,51 @@ impl Upstreams {
     /// Lets go of what nobody has used for a while. Works until it is dropped.
     pub async fn tidy(&self) {
         loop {
-            tokio::time::sleep(KEEP / 2).await;
+            sleep(KEEP / 2).await;
             let now = Instant::now();
             self.0.kept.lock().retain(|_, kept| {
                 kept.http1.retain(|(sender, since)| {
                     !sender.is_closed() && now.duration_since(*since) < KEEP
                 });
-                let is_open = |slot: &Option<http2::SendRequest<Sent>>| {
-                    slot.as_ref().is_some_and(|sender| !sender.is_closed())
-                };
-                let in_use = kept.http2.try_lock().map_or(true, |slot| is_open(&slot));
+                let in_use = kept.http2.try_lock().map_or(true, |mut open| {
+                    open.retain(|connection| connection.is_worth_keeping(now));
+                    !open.is_empty()
+                });
                 !kept.http1.is_empty() || in_use
             });
         }
     }
 }
 
+// === impl Multiplexed ===
+
+impl Multiplexed {
+    fn has_room(&self) -> bool {
+        let most = self.most.load(Ordering::Relaxed).min(MOST_STREAMS);
+        self.lease.others() < most
+    }
+
+    fn lend(&self) -> Connection {
+        Connection::Http2(self.sender.clone(), self.lease.clone())
+    }
+
+    fn is_worth_keeping(&self, now: Instant) -> bool {
+        let in_use = self.lease.others() > 0 || now.duration_since(self.used) < KEEP;
+        in_use && !self.sender.is_closed()
+    }
+}
+
 // === impl Connection ===
 
 impl Connection {
+    /// What shows that it is in use, until it is dropped.
+    pub fn lease(&self) -> Option<Lease> {
+        match self {
+            Self::Http1(_) => None,
+            Self::Http2(_, lease) => Some(lease.clone()),
+        }
+    }
+
     /// Gives a request back that did not leave.
     pub async fn send(
         &mut self,
@@ -177,7 +300,7 @@ impl Connection {
     ) -> Result<Response<Incoming>, Box<TrySendError<Request<Sent>>>> {
         match self {
             Self::Http1(sender) => sender.try_send_request(request).await.map_err(Box::new),
-            Self::Http2(sender) => sender.try_send_request(request).await.map_err(Box::new),
+            Self::Http2(sender, _) => sender.try_send_request(request).await.map_err(Box::new),
         }
     }
 }

@@ -26,7 +26,14 @@ struct Shunned {
 
 /// An endpoint with one more thing to do, until this is dropped.
 #[derive(Debug)]
-pub struct Busy(Arc<Endpoint>);
+pub struct Busy {
+    endpoint: Arc<Endpoint>,
+    lease: Option<Lease>,
+}
+
+/// A part in a connection that several requests share.
+#[derive(Clone, Debug, Default)]
+pub struct Lease(Arc<()>);
 
 pub(super) enum Choice {
     This(Busy),
@@ -39,12 +46,21 @@ const SHUNNED: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The one with the least to do; among equals the first, so that few connections serve few requests.
-pub(super) fn choose(endpoints: Option<&Vec<Arc<Endpoint>>>, now: Instant) -> Choice {
+/// One that is avoided is the last resort.
+pub(super) fn choose(
+    endpoints: Option<&Vec<Arc<Endpoint>>>,
+    avoided: Option<SocketAddr>,
+    now: Instant,
+) -> Choice {
     let endpoints = endpoints.map_or(&[][..], Vec::as_slice);
     let willing = endpoints
         .iter()
         .filter(|endpoint| !endpoint.is_shunned(now));
-    if let Some(endpoint) = willing.min_by_key(|endpoint| endpoint.busy.load(Ordering::Relaxed)) {
+    let reluctance = |endpoint: &&Arc<Endpoint>| {
+        let is_avoided = avoided == Some(endpoint.address);
+        (is_avoided, endpoint.busy.load(Ordering::Relaxed))
+    };
+    if let Some(endpoint) = willing.min_by_key(reluctance) {
         return Choice::This(Busy::new(endpoint));
     }
     let again = endpoints
@@ -78,16 +94,24 @@ impl Endpoint {
 impl Busy {
     fn new(endpoint: &Arc<Endpoint>) -> Self {
         endpoint.busy.fetch_add(1, Ordering::Relaxed);
-        Self(endpoint.clone())
+        Self {
+            endpoint: endpoint.clone(),
+            lease: None,
+        }
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.0.address
+        self.endpoint.address
+    }
+
+    /// Gives a lease back with the rest.
+    pub fn keep(&mut self, lease: Option<Lease>) {
+        self.lease = lease;
     }
 
     /// It does not take connections: others are preferred for a while, longer each time.
     pub fn shun(&self) {
-        let mut shunned = self.0.shunned.lock();
+        let mut shunned = self.endpoint.shunned.lock();
         let times = shunned.map_or(0, |shunned| shunned.times + 1);
         let pause = SHUNNED
             .saturating_mul(2_u32.saturating_pow(times))
@@ -100,12 +124,21 @@ impl Busy {
 
     /// It does.
     pub fn praise(&self) {
-        *self.0.shunned.lock() = None;
+        *self.endpoint.shunned.lock() = None;
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Lease ===
+
+impl Lease {
+    /// How many more there are.
+    pub fn others(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
     }
 }

@@ -158,3 +158,40 @@ async fn passing_traffic_is_reported_now_and_then_while_it_is_proxied() {
     room.visit().endpoint(PORT).await.unwrap();
     assert!(heard.try_recv().is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_time_from_the_first_who_waits_to_the_first_endpoint_is_told_once() {
+    let (room, _heard) = room(limits(10), 10);
+    let (mut first, mut second) = (room.visit(), room.visit());
+    let waits = async { tokio::join!(first.endpoint(PORT), second.endpoint(PORT)) };
+    let (_, ()) = tokio::join!(waits, async {
+        tokio::task::yield_now().await;
+        advance(Duration::from_secs(5)).await;
+        let took = room.publish(&ready(&["10.0.0.1:80"]));
+        assert_eq!(took, Some(Duration::from_secs(5)));
+    });
+    assert_eq!(room.publish(&ready(&["10.0.0.2:80"])), None);
+    room.publish(&HashMap::new());
+    let mut leaves = room.visit();
+    let waits = timeout(Duration::from_secs(1), leaves.endpoint(PORT)).await;
+    assert!(waits.is_err());
+    drop(leaves);
+    assert_eq!(room.publish(&ready(&["10.0.0.1:80"])), None, "nobody waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_could_not_reach_one_endpoint_tries_another_first() {
+    let (room, _heard) = room(limits(10), 10);
+    room.publish(&ready(&["10.0.0.1:80", "10.0.0.2:80"]));
+    let mut visit = room.visit();
+    let first = visit.endpoint(PORT).await.unwrap().address();
+    let busy = visit.endpoint(PORT).await.unwrap();
+    assert_eq!(busy.address(), first);
+    visit.failed(&busy).unwrap();
+    drop(busy);
+    assert_ne!(visit.endpoint(PORT).await.unwrap().address(), first);
+    let other = room.visit().endpoint(PORT).await.unwrap();
+    assert_eq!(other.address(), first, "others are not told");
+    advance(Duration::from_secs(60)).await;
+    assert_eq!(visit.failed(&other), Err(Turned::Late));
+}

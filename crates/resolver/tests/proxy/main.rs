@@ -9,5 +9,8 @@
 
 mod holding;
 mod http;
+mod limits;
+mod malformed;
+mod protocols;
 mod stage;
 mod tcp;

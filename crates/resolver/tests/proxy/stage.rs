@@ -26,6 +26,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
     task::JoinSet,
@@ -41,6 +42,8 @@ pub(crate) struct Stage {
     pub(crate) address: SocketAddr,
     pub(crate) knocks: mpsc::Receiver<Arc<Room>>,
     pub(crate) drain: CancellationToken,
+    pub(crate) proxy: Proxy,
+    registry: prometheus::Registry,
     _tasks: JoinSet<()>,
 }
 
@@ -50,6 +53,8 @@ pub(crate) struct Setting {
     pub(crate) seats: usize,
     pub(crate) speaks: Speaks,
     pub(crate) rules: ProbeRules,
+    pub(crate) head: Duration,
+    pub(crate) idle: Duration,
 }
 
 impl Default for Setting {
@@ -59,6 +64,8 @@ impl Default for Setting {
             seats: 10_000,
             speaks: Speaks::Anything,
             rules: ProbeRules::default(),
+            head: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
         }
     }
 }
@@ -89,19 +96,21 @@ impl Stage {
             },
             mark_held: true,
             first_word: Duration::from_millis(100),
-            head: Duration::from_secs(5),
+            head: setting.head,
+            idle: setting.idle,
         };
         let drain = CancellationToken::new();
-        let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).unwrap());
+        let registry = prometheus::Registry::new();
+        let metrics = Arc::new(Metrics::new(&registry).unwrap());
         let (_, table) = watch::channel(Arc::new(Table::default()));
         let proxy = Proxy::new(settings, table, metrics, TaskTracker::new(), drain.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut tasks = JoinSet::new();
+        let (mut tasks, serving) = (JoinSet::new(), proxy.clone());
         tasks.spawn(async move {
             loop {
                 let (stream, client) = listener.accept().await.unwrap();
-                let (proxy, way) = (proxy.clone(), way.clone());
+                let (proxy, way) = (serving.clone(), way.clone());
                 tokio::spawn(async move { proxy.routed(way, stream, client).await });
             }
         });
@@ -110,6 +119,8 @@ impl Stage {
             address,
             knocks: heard,
             drain,
+            proxy,
+            registry,
             _tasks: tasks,
         }
     }
@@ -118,6 +129,32 @@ impl Stage {
     pub(crate) fn ready(&self, addresses: &[SocketAddr]) {
         self.room
             .publish(&HashMap::from([(PORT.into(), addresses.to_vec())]));
+    }
+
+    /// How often a metric with this label was counted.
+    pub(crate) fn counted(&self, metric: &str, label: &str) -> u64 {
+        let families = self.registry.gather();
+        let family = families
+            .iter()
+            .find(|family| family.name() == format!("elasti_resolver_{metric}"));
+        let metrics = family.into_iter().flat_map(|family| family.get_metric());
+        metrics
+            .filter(|metric| metric.get_label().iter().any(|pair| pair.value() == label))
+            .map(|metric| {
+                metric.get_counter().get_value() as u64 + metric.get_histogram().get_sample_count()
+            })
+            .sum()
+    }
+
+    pub(crate) async fn counts(&self, metric: &str, label: &str, wanted: u64) {
+        let counted = async {
+            while self.counted(metric, label) != wanted {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(SOON, counted).await;
+        let found = self.counted(metric, label);
+        assert!(in_time.is_ok(), "{metric} of {label} is {found}");
     }
 
     /// Somebody has sat down.
@@ -138,6 +175,7 @@ impl Stage {
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) connections: Arc<AtomicUsize>,
+    pub(crate) requests: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
@@ -155,14 +193,17 @@ impl Target {
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let asked = requests.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 count.fetch_add(1, Ordering::Relaxed);
-                let answer = answer.clone();
+                let (answer, asked) = (answer.clone(), asked.clone());
                 tokio::spawn(async move {
                     let service = service_fn(move |request| {
+                        asked.fetch_add(1, Ordering::Relaxed);
                         let answered = answer(request);
                         async move { Ok::<_, Infallible>(answered.await) }
                     });
@@ -182,6 +223,7 @@ impl Target {
         Self {
             address,
             connections,
+            requests,
             _tasks: tasks,
         }
     }
@@ -230,4 +272,48 @@ pub(crate) fn get(path: &str) -> Request<Full<Bytes>> {
 pub(crate) async fn text(response: Response<Incoming>) -> String {
     let body = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(body.to_vec()).unwrap()
+}
+
+/// Says it to the resolver and hears all that is said until the connection ends.
+pub(crate) async fn said(address: SocketAddr, words: &[u8]) -> String {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(words).await.unwrap();
+    heard(&mut client).await
+}
+
+/// All that is said until the connection ends.
+pub(crate) async fn heard(client: &mut TcpStream) -> String {
+    let mut all = Vec::new();
+    let ended = tokio::time::timeout(SOON, client.read_to_end(&mut all)).await;
+    let text = String::from_utf8_lossy(&all).into_owned();
+    ended
+        .unwrap_or_else(|_| panic!("still open after {text:?}"))
+        .unwrap_or_else(|error| panic!("{error} after {text:?}"));
+    text
+}
+
+/// A target that says what it is told to, once it has heard the end of a head, on each connection.
+pub(crate) async fn parrot(answer: &'static str) -> (SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut heard = Vec::new();
+                loop {
+                    match stream.read_buf(&mut heard).await {
+                        Ok(0) | Err(_) => return,
+                        Ok(_) if heard.ends_with(b"\r\n\r\n") => {
+                            heard.clear();
+                            let _ = stream.write_all(answer.as_bytes()).await;
+                        }
+                        Ok(_) => {}
+                    }
+                }
+            });
+        }
+    });
+    (address, tasks)
 }

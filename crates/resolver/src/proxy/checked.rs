@@ -1,0 +1,192 @@
+//! A client's side of an HTTP/1 connection, on its way to the parser.
+
+use super::framing::Framing;
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Sleep, sleep},
+};
+
+/// Refuses what can be read in two ways and heads that take too long, by making the parser answer 400;
+/// and closes so that an answer arrives.
+#[derive(Debug)]
+pub struct Checked {
+    stream: TcpStream,
+    framing: Framing,
+    refused: Option<Refused>,
+    tunnel: Tunnel,
+    /// For a head, from its first byte.
+    patience: Duration,
+    /// Exists while a head is not complete.
+    slow: Option<Pin<Box<Sleep>>>,
+    farewell: Option<Pin<Box<Sleep>>>,
+}
+
+/// Set once the connection speaks another protocol.
+#[derive(Clone, Debug, Default)]
+pub struct Tunnel(Arc<AtomicBool>);
+
+#[derive(Debug)]
+enum Refused {
+    /// What is still to be said to the parser.
+    Head(&'static [u8]),
+    Body,
+}
+
+/// No head goes on like this, wherever it is.
+const NONSENSE: &[u8] = b"\0\n\n";
+/// For a client to take note of the last answer.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+// === impl Checked ===
+
+impl Checked {
+    pub fn new(stream: TcpStream, patience: Duration) -> Self {
+        Self {
+            stream,
+            framing: Framing::default(),
+            refused: None,
+            tunnel: Tunnel::default(),
+            patience,
+            slow: None,
+            farewell: None,
+        }
+    }
+
+    pub fn tunnel(&self) -> Tunnel {
+        self.tunnel.clone()
+    }
+
+    fn refuse(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        match &mut self.refused {
+            Some(Refused::Head(nonsense)) => {
+                let (now, later) = nonsense.split_at(nonsense.len().min(buf.remaining()));
+                buf.put_slice(now);
+                *nonsense = later;
+                Ok(())
+            }
+            Some(Refused::Body) => Err(io::ErrorKind::InvalidData.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn poll_slow(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(slow) = &mut self.slow {
+            ready!(slow.as_mut().poll(cx));
+            self.slow = None;
+            self.refused = Some(Refused::Head(NONSENSE));
+            return Poll::Ready(self.refuse(buf));
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncRead for Checked {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.refused.is_some() {
+            return Poll::Ready(this.refuse(buf));
+        }
+        let before = buf.filled().len();
+        let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buf) else {
+            return this.poll_slow(cx, buf);
+        };
+        if this.tunnel.is_open() {
+            return Poll::Ready(read);
+        }
+        let followed = this.framing.follow(&buf.filled()[before..]);
+        if let Err(ambiguous) = followed {
+            buf.set_filled(before + ambiguous.after);
+            this.refused = Some(if ambiguous.in_head {
+                Refused::Head(NONSENSE)
+            } else {
+                Refused::Body
+            });
+            // Nothing at all would be an end.
+            if ambiguous.after == 0 {
+                return Poll::Ready(this.refuse(buf));
+            }
+        }
+        if !this.framing.in_head() {
+            this.slow = None;
+        } else if this.slow.is_none() {
+            this.slow = Some(Box::pin(sleep(this.patience)));
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Checked {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    /// Bytes that nobody has read would make the close a reset, and that would take the last answer along.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.tunnel.is_open() {
+            return Pin::new(&mut this.stream).poll_shutdown(cx);
+        }
+        if this.farewell.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+        }
+        let farewell = this
+            .farewell
+            .get_or_insert_with(|| Box::pin(sleep(FAREWELL)));
+        let mut unread = [0; 4096];
+        loop {
+            let mut buf = ReadBuf::new(&mut unread);
+            match Pin::new(&mut this.stream).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => return farewell.as_mut().poll(cx).map(Ok),
+            }
+        }
+    }
+}
+
+// === impl Tunnel ===
+
+impl Tunnel {
+    pub fn open(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,302 @@
+//! What one client may take, and for how long.
+
+use crate::stage::*;
+use elasti_resolver::{
+    listen::{Listeners, bind},
+    route::Speaks,
+};
+use http::Request;
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+async fn patient_for(head: Duration, idle: Duration) -> (Stage, Target) {
+    let stage = Stage::with(Setting {
+        head,
+        idle,
+        ..Setting::default()
+    })
+    .await;
+    let target = Target::start().await;
+    stage.ready(&[target.address]);
+    stage.room.set_proxied(true);
+    (stage, target)
+}
+
+#[tokio::test]
+async fn a_head_that_comes_byte_by_byte_is_not_waited_for() {
+    let (stage, target) = patient_for(SHORT, SOON).await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nX-Slow: ")
+        .await
+        .unwrap();
+    let (mut reader, mut writer) = client.split();
+    let mut answer = String::new();
+    let drip = async {
+        loop {
+            sleep(Duration::from_millis(20)).await;
+            if writer.write_all(b"a").await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let ended = async {
+        tokio::select! {
+            read = reader.read_to_string(&mut answer) => drop(read.unwrap()),
+            () = drip => {}
+        }
+    };
+    timeout(SOON, ended).await.expect("it is not waited for");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert_eq!(target.connections.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_slow_answer_is_not_taken_for_an_idle_connection() {
+    let stage = Stage::with(Setting {
+        head: SHORT,
+        idle: SHORT,
+        ..Setting::default()
+    })
+    .await;
+    let target = Target::serving(|request| async move {
+        sleep(SHORT * 3).await;
+        echo(request).await
+    })
+    .await;
+    stage.ready(&[target.address]);
+    let mut client = http1(stage.address).await;
+    let answer = client.send_request(get("/slow")).await.unwrap();
+    assert_eq!(text(answer).await, "GET /slow ");
+    let mut client = http2(stage.address).await;
+    let answer = client.send_request(absolute("/slow")).await.unwrap();
+    assert_eq!(text(answer).await, "GET /slow ");
+}
+
+fn absolute(path: &str) -> Request<Full<bytes::Bytes>> {
+    let request = Request::get(format!("http://web.shop{path}"));
+    request.body(Full::default()).unwrap()
+}
+
+#[tokio::test]
+async fn a_connection_without_a_request_is_closed_after_a_while() {
+    let (stage, _target) = patient_for(SOON, SHORT).await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: web.shop\r\n\r\n")
+        .await
+        .unwrap();
+    let begun = Instant::now();
+    let answer = heard(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(begun.elapsed() >= SHORT, "but not before");
+}
+
+#[tokio::test]
+async fn an_http2_connection_without_streams_is_told_to_go() {
+    let (stage, _target) = patient_for(SOON, SHORT).await;
+    let client = http2(stage.address).await;
+    closed(&client).await;
+    let mut client = http2(stage.address).await;
+    text(client.send_request(absolute("/")).await.unwrap()).await;
+    closed(&client).await;
+}
+
+async fn closed(client: &hyper::client::conn::http2::SendRequest<Full<bytes::Bytes>>) {
+    let gone = async {
+        while !client.is_closed() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(SOON, gone).await.expect("GOAWAY");
+}
+
+#[tokio::test]
+async fn half_a_preface_is_not_waited_for() {
+    let (stage, _target) = patient_for(SHORT, SOON).await;
+    let answer = said(stage.address, b"PRI * HTTP/2.0\r\n\r\nS").await;
+    assert_eq!(answer, "");
+}
+
+#[tokio::test]
+async fn whoever_says_nothing_on_a_port_that_speaks_http_wakes_nobody() {
+    let mut stage = Stage::with(Setting {
+        speaks: Speaks::Http1,
+        head: SHORT,
+        ..Setting::default()
+    })
+    .await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    assert_eq!(heard(&mut client).await, "");
+    assert!(stage.knocks.try_recv().is_err());
+}
+
+/// Frames of HTTP/2, written by hand.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+fn preface() -> Vec<u8> {
+    let mut words = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    words.extend(frame(4, 0, 0, &[]));
+    words
+}
+
+/// `GET http://x/`, by the static table.
+const ASK: [u8; 6] = [0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
+
+#[tokio::test]
+async fn streams_that_are_reset_as_fast_as_they_come_end_their_connection() {
+    let stage = Stage::new().await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    let mut words = preface();
+    for stream in (1..20_001).step_by(2) {
+        words.extend(frame(1, 5, stream, &ASK));
+        words.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
+    }
+    let (mut reader, mut writer) = client.split();
+    let write = async { drop(writer.write_all(&words).await) };
+    let mut answer = Vec::new();
+    let read = async { drop(reader.read_to_end(&mut answer).await) };
+    timeout(SOON, async { tokio::join!(write, read) })
+        .await
+        .expect("it is closed");
+    let calm_down = 11_u32.to_be_bytes();
+    assert!(
+        answer.windows(4).any(|code| code == calm_down),
+        "GOAWAY says why"
+    );
+    stage.waits(0).await;
+}
+
+#[tokio::test]
+async fn more_streams_than_allowed_are_refused_and_the_others_live() {
+    let stage = Stage::new().await;
+    let stream = TcpStream::connect(stage.address).await.unwrap();
+    let handshake = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_max_send_streams(2_000)
+        .handshake::<_, Full<bytes::Bytes>>(TokioIo::new(stream))
+        .await;
+    let (client, connection) = handshake.unwrap();
+    tokio::spawn(connection);
+    let asked: Vec<_> = (0..1_500)
+        .map(|_| {
+            let mut client = client.clone();
+            tokio::spawn(async move { client.send_request(absolute("/")).await.is_ok() })
+        })
+        .collect();
+    stage.waits(1_024).await;
+    let target = Target::start().await;
+    stage.ready(&[target.address]);
+    let mut answered = 0;
+    for one in asked {
+        answered += usize::from(one.await.unwrap());
+    }
+    assert!(answered >= 1_024, "{answered}");
+}
+
+#[tokio::test]
+async fn a_header_list_that_is_too_large_is_refused_with_431() {
+    let (stage, target) = patient_for(SOON, SOON).await;
+    let mut client = http2(stage.address).await;
+    let mut request = absolute("/");
+    for n in 0..20 {
+        let name: http::HeaderName = format!("x-long-{n}").parse().unwrap();
+        request
+            .headers_mut()
+            .insert(name, "a".repeat(4_000).parse().unwrap());
+    }
+    let refused = client.send_request(request).await;
+    let status = refused.map(|refused| refused.status().as_u16());
+    assert!(matches!(status, Ok(431) | Err(_)), "{status:?}");
+    assert_eq!(target.requests.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_peer_that_is_dead_is_noticed_by_its_silence() {
+    let stage = Stage::new().await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    let mut words = preface();
+    words.extend(frame(1, 5, 1, &ASK));
+    client.write_all(&words).await.unwrap();
+    stage.waits(1).await;
+    tokio::time::pause();
+    let mut answer = Vec::new();
+    let closed = timeout(Duration::from_secs(100), client.read_to_end(&mut answer)).await;
+    assert!(closed.is_ok(), "no PING was answered");
+    stage.waits(0).await;
+}
+
+#[tokio::test]
+async fn clients_that_say_nothing_do_not_hinder_others() {
+    let stage = Stage::with(Setting {
+        speaks: Speaks::Http1,
+        head: Duration::from_secs(60),
+        ..Setting::default()
+    })
+    .await;
+    let mut silent = Vec::new();
+    for _ in 0..5_000 {
+        silent.push(TcpStream::connect(stage.address).await.unwrap());
+    }
+    let target = Target::start().await;
+    stage.ready(&[target.address]);
+    let begun = Instant::now();
+    let mut client = http1(stage.address).await;
+    let answer = client.send_request(get("/")).await.unwrap();
+    assert_eq!(text(answer).await, "GET / ");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(target.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_their_turn_and_unused_ports_take_none() {
+    let stage = Stage::new().await;
+    let listeners = Listeners {
+        proxy: stage.proxy.clone(),
+        tasks: TaskTracker::new(),
+        connections: Arc::new(Semaphore::new(1)),
+        stop: CancellationToken::new(),
+    };
+    let mut addresses = Vec::new();
+    for _ in 0..3 {
+        let listener = bind(0).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        addresses.push(([127, 0, 0, 1], port).into());
+        let listeners = listeners.clone();
+        tokio::spawn(async move { listeners.named(listener).await });
+    }
+    let mut first = http1(addresses[0]).await;
+    let unknown = first.send_request(get("/")).await.unwrap();
+    assert_eq!(
+        unknown.status(),
+        404,
+        "nobody is known here, and it says so"
+    );
+    text(unknown).await;
+    let mut second = http1(addresses[1]).await;
+    let mut waits = Box::pin(second.send_request(get("/")));
+    assert!(timeout(SHORT, &mut waits).await.is_err(), "it waits");
+    drop(first);
+    let answer = timeout(SOON, waits).await.expect("its turn").unwrap();
+    assert_eq!(answer.status(), 404);
+}

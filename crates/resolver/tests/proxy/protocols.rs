@@ -1,0 +1,487 @@
+//! Each protocol, from a client through the resolver to a target and back.
+
+use crate::stage::*;
+use bytes::Bytes;
+use elasti_resolver::route::Speaks;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::{
+    body::{Frame, Incoming},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+async fn awake(speaks: Speaks) -> (Stage, Target) {
+    let stage = Stage::with(Setting {
+        speaks,
+        ..Setting::default()
+    })
+    .await;
+    let target = Target::start().await;
+    stage.ready(&[target.address]);
+    stage.room.set_proxied(true);
+    (stage, target)
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_0_gets_an_answer_that_ends_with_the_connection() {
+    let (stage, _target) = awake(Speaks::Anything).await;
+    let answer = said(
+        stage.address,
+        b"GET /old HTTP/1.0\r\nHost: web.shop\r\n\r\n",
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\nGET /old "), "{answer}");
+
+    let (target, _parrot) =
+        parrot("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nold\r\n0\r\n\r\n").await;
+    stage.ready(&[target]);
+    let answer = said(stage.address, b"GET / HTTP/1.0\r\n\r\n").await;
+    assert!(
+        answer.ends_with("\r\n\r\nold"),
+        "no chunks for it: {answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_0_may_keep_its_connection() {
+    let (stage, _target) = awake(Speaks::Anything).await;
+    let kept = "GET /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+    let last = "GET /2 HTTP/1.0\r\n\r\n";
+    let answer = said(stage.address, format!("{kept}{last}").as_bytes()).await;
+    assert_eq!(answer.matches("200 OK").count(), 2, "{answer}");
+    assert!(
+        answer.contains("GET /1 ") && answer.ends_with("GET /2 "),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_their_order() {
+    let stage = Stage::new().await;
+    let target = Target::serving(|request| async move {
+        if request.uri().path() == "/0" {
+            sleep(Duration::from_millis(100)).await;
+        }
+        echo(request).await
+    })
+    .await;
+    let mut words = String::new();
+    for n in 0..10 {
+        let close = if n == 9 { "Connection: close\r\n" } else { "" };
+        words += &format!(
+            "POST /{n} HTTP/1.1\r\nHost: web.shop\r\n{close}Content-Length: 3\r\n\r\n<{n}>"
+        );
+    }
+    let address = stage.address;
+    let answer = tokio::spawn(async move { said(address, words.as_bytes()).await });
+    stage.waits(1).await;
+    stage.room.set_proxied(true);
+    stage.ready(&[target.address]);
+    let answer = answer.await.unwrap();
+    let at: Vec<_> = (0..10)
+        .map(|n| answer.find(&format!("POST /{n} <{n}>")))
+        .collect();
+    assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{answer}");
+}
+
+#[tokio::test]
+async fn trailers_of_http_1_pass_both_ways() {
+    let stage = Stage::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[target.local_addr().unwrap()]);
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    let request = "POST / HTTP/1.1\r\nHost: web.shop\r\nTE: trailers\r\nTrailer: X-Sum\r\n\
+                   Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
+                   2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n";
+    client.write_all(request.as_bytes()).await.unwrap();
+    let (mut upstream, _) = target.accept().await.unwrap();
+    let asked = until(&mut upstream, "x-sum: 1\r\n\r\n").await;
+    assert!(asked.contains("te: trailers\r\n"), "{asked}");
+    let answer = "HTTP/1.1 200 OK\r\nTrailer: X-Total\r\nTransfer-Encoding: chunked\r\n\r\n\
+                  2\r\nho\r\n0\r\nX-Total: 2\r\n\r\n";
+    upstream.write_all(answer.as_bytes()).await.unwrap();
+    let answer = heard(&mut client).await;
+    assert!(answer.ends_with("0\r\nx-total: 2\r\n\r\n"), "{answer}");
+}
+
+async fn until(stream: &mut TcpStream, end: &str) -> String {
+    let mut all = Vec::new();
+    let read = async {
+        while !String::from_utf8_lossy(&all).to_lowercase().ends_with(end) {
+            assert!(stream.read_buf(&mut all).await.unwrap() > 0, "it ended");
+        }
+    };
+    let ended = timeout(SOON, read).await;
+    let text = String::from_utf8_lossy(&all).to_lowercase();
+    assert!(ended.is_ok(), "{text}");
+    text
+}
+
+#[tokio::test]
+async fn events_reach_the_client_one_by_one() {
+    let stage = Stage::new().await;
+    for multiplexed in [false, true] {
+        let (events, source) = mpsc::channel(1);
+        let (target, _tasks) = streaming(source).await;
+        stage.ready(&[target]);
+        let answer = if multiplexed {
+            let mut client = http2(stage.address).await;
+            let request = Request::get("http://web.shop/").body(Full::default());
+            client.send_request(request.unwrap()).await.unwrap()
+        } else {
+            let mut client = http1(stage.address).await;
+            client.send_request(get("/")).await.unwrap()
+        };
+        assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        let mut body = answer.into_body();
+        for n in 0..3 {
+            let event = format!("data: {n}\n\n");
+            events.send(Bytes::from(event.clone())).await.unwrap();
+            let frame = timeout(SOON, body.frame()).await.expect("at once");
+            assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), event);
+        }
+    }
+}
+
+/// Answers each request with what comes out of the channel, for as long as somebody listens.
+async fn streaming(source: mpsc::Receiver<Bytes>) -> (SocketAddr, JoinSet<()>) {
+    let source = Arc::new(tokio::sync::Mutex::new(source));
+    serving(move |_| {
+        let source = source.clone();
+        let frames = futures::stream::unfold(source, |source| async {
+            let data = source.lock().await.recv().await?;
+            Some((Ok::<_, Infallible>(Frame::data(data)), source))
+        });
+        async {
+            let mut answer = Response::new(StreamBody::new(frames).boxed_unsync());
+            let kind = "text/event-stream".parse().unwrap();
+            answer.headers_mut().insert("content-type", kind);
+            answer
+        }
+    })
+    .await
+}
+
+type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
+
+/// A target of either protocol whose answers have bodies of any kind.
+async fn serving<F, R>(answer: F) -> (SocketAddr, JoinSet<()>)
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response<AnyBody>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut preface = [0; 3];
+                let _ = stream.peek(&mut preface).await;
+                let io = TokioIo::new(stream);
+                let service = service_fn(move |request| {
+                    let answered = answer(request);
+                    async move { Ok::<_, Infallible>(answered.await) }
+                });
+                if &preface == b"PRI" {
+                    let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                        .max_concurrent_streams(100)
+                        .to_owned();
+                    let _ = http.serve_connection(io, service).await;
+                } else {
+                    let http = hyper::server::conn::http1::Builder::new();
+                    let _ = http.serve_connection(io, service).await;
+                }
+            });
+        }
+    });
+    (address, tasks)
+}
+
+#[tokio::test]
+async fn a_websocket_carries_words_both_ways_until_either_side_ends() {
+    let stage = Stage::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[target.local_addr().unwrap()]);
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    let request = "GET /ws HTTP/1.1\r\nHost: web.shop\r\nConnection: keep-alive, Upgrade\r\n\
+                   Upgrade: WebSocket\r\nSec-WebSocket-Key: a\r\n\r\n";
+    client.write_all(request.as_bytes()).await.unwrap();
+    let (mut upstream, _) = target.accept().await.unwrap();
+    let asked = until(&mut upstream, "\r\n\r\n").await;
+    for kept in [
+        "connection: upgrade\r\n",
+        "upgrade: websocket\r\n",
+        "sec-websocket-key: a\r\n",
+    ] {
+        assert!(asked.contains(kept), "{asked}");
+    }
+    let granted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Accept: b\r\n\r\nfirst";
+    upstream.write_all(granted.as_bytes()).await.unwrap();
+    let answer = until(&mut client, "\r\n\r\nfirst").await;
+    assert!(answer.contains("sec-websocket-accept: b\r\n"), "{answer}");
+    for n in 0..20 {
+        // Not HTTP at all, with lines that a check of requests would refuse.
+        let word = format!("\u{1}{n}\n Content-Length: 1\n");
+        client.write_all(word.as_bytes()).await.unwrap();
+        until(&mut upstream, &word.to_lowercase()).await;
+        upstream.write_all(word.as_bytes()).await.unwrap();
+        until(&mut client, &word.to_lowercase()).await;
+    }
+    client.shutdown().await.unwrap();
+    upstream.write_all(b"last words").await.unwrap();
+    until(&mut client, "last words").await;
+    let mut rest = Vec::new();
+    upstream.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.is_empty(), "{rest:?}");
+}
+
+#[tokio::test]
+async fn the_port_decides_what_the_target_is_spoken_to_in() {
+    let versions = |speaks| async move {
+        let stage = Stage::with(Setting {
+            speaks,
+            ..Setting::default()
+        })
+        .await;
+        let target = Target::serving(|request| async move {
+            Response::new(Full::from(format!("{:?}", request.version())))
+        })
+        .await;
+        stage.ready(&[target.address]);
+        let mut old = http1(stage.address).await;
+        let old = text(old.send_request(get("/")).await.unwrap()).await;
+        let mut new = http2(stage.address).await;
+        let request = Request::get("http://web.shop/").body(Full::default());
+        let new = text(new.send_request(request.unwrap()).await.unwrap()).await;
+        (old, new)
+    };
+    let pair = |old: &str, new: &str| (old.to_owned(), new.to_owned());
+    assert_eq!(
+        versions(Speaks::Anything).await,
+        pair("HTTP/1.1", "HTTP/2.0")
+    );
+    assert_eq!(versions(Speaks::Http1).await, pair("HTTP/1.1", "HTTP/1.1"));
+    assert_eq!(versions(Speaks::Http2).await, pair("HTTP/2.0", "HTTP/2.0"));
+    for (declared, speaks) in [
+        ("http", Speaks::Http1),
+        ("kubernetes.io/ws", Speaks::Http1),
+        ("kubernetes.io/h2c", Speaks::Http2),
+        ("grpc", Speaks::Http2),
+        ("", Speaks::Anything),
+        ("https", Speaks::Opaque),
+        ("mysql", Speaks::Opaque),
+    ] {
+        assert_eq!(Speaks::from(declared), speaks, "{declared}");
+    }
+}
+
+#[tokio::test]
+async fn a_bidirectional_grpc_stream_passes_message_by_message() {
+    let stage = Stage::new().await;
+    let (target, _tasks) = serving(|request: Request<Incoming>| async {
+        let frames = futures::stream::unfold(Some(request.into_body()), |body| async {
+            let mut body = body?;
+            match body.frame().await {
+                Some(frame) => {
+                    let data = frame.ok()?.into_data().unwrap_or_default();
+                    Some((Ok::<_, Infallible>(Frame::data(data)), Some(body)))
+                }
+                None => {
+                    let status = HeaderMap::from_iter([(
+                        http::HeaderName::from_static("grpc-status"),
+                        http::HeaderValue::from_static("0"),
+                    )]);
+                    Some((Ok(Frame::trailers(status)), None))
+                }
+            }
+        });
+        Response::new(StreamBody::new(frames).boxed_unsync())
+    })
+    .await;
+    let (messages, source) = mpsc::channel::<Result<Frame<Bytes>, Infallible>>(1);
+    let source = Arc::new(tokio::sync::Mutex::new(source));
+    let frames = futures::stream::unfold(source, |source| async {
+        let next = source.lock().await.recv().await?;
+        Some((next, source))
+    });
+    let stream = TcpStream::connect(stage.address).await.unwrap();
+    let handshake =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (mut client, connection) = handshake.unwrap();
+    tokio::spawn(connection);
+    let request = Request::post("http://web.shop/pkg.Service/Chat")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(StreamBody::new(frames).boxed_unsync())
+        .unwrap();
+    let answer = tokio::spawn(async move { client.send_request(request).await.unwrap() });
+    stage.waits(1).await;
+    stage.ready(&[target]);
+    let mut body = answer.await.unwrap().into_body();
+    for n in 0..5 {
+        let message = Bytes::from(format!("message {n}"));
+        messages
+            .send(Ok(Frame::data(message.clone())))
+            .await
+            .unwrap();
+        let echoed = timeout(SOON, body.frame()).await.expect("at once");
+        assert_eq!(echoed.unwrap().unwrap().into_data().unwrap(), message);
+    }
+    drop(messages);
+    let last = timeout(SOON, body.frame()).await.unwrap().unwrap().unwrap();
+    assert_eq!(last.into_trailers().unwrap()["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn grpc_is_refused_in_its_own_words() {
+    let stage = Stage::with(Setting {
+        seats: 0,
+        ..Setting::default()
+    })
+    .await;
+    let mut client = http2(stage.address).await;
+    let request = Request::post("http://web.shop/pkg.Service/Call")
+        .header("content-type", "application/grpc+proto")
+        .body(Full::default())
+        .unwrap();
+    let refused = client.send_request(request).await.unwrap();
+    assert_eq!(refused.status(), 200);
+    assert_eq!(refused.headers()["content-type"], "application/grpc");
+    assert_eq!(refused.headers()["grpc-status"], "14");
+    assert!(refused.headers().contains_key("grpc-message"));
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let body = refused.into_body().collect().await.unwrap();
+    assert!(body.trailers().is_none(), "there are no others");
+    assert!(body.to_bytes().is_empty());
+}
+
+#[tokio::test]
+async fn a_trace_is_passed_on_or_begun() {
+    let (stage, _target) = awake(Speaks::Anything).await;
+    let mut client = http1(stage.address).await;
+    let known = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let mut request = get("/");
+    let headers = request.headers_mut();
+    headers.insert("traceparent", known.parse().unwrap());
+    headers.insert("tracestate", "vendor=1".parse().unwrap());
+    let answer = client.send_request(request).await.unwrap();
+    assert_eq!(answer.headers()["echo-traceparent"], known);
+    assert_eq!(answer.headers()["echo-tracestate"], "vendor=1");
+    text(answer).await;
+
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..5 {
+        client.ready().await.unwrap();
+        let answer = client.send_request(get("/")).await.unwrap();
+        let trace = answer.headers()["echo-traceparent"].to_str().unwrap();
+        let parts: Vec<_> = trace.split('-').collect();
+        let lengths: Vec<_> = parts.iter().map(|part| part.len()).collect();
+        assert_eq!(lengths, [2, 32, 16, 2], "{trace}");
+        let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        assert!(parts.concat().bytes().all(lower_hex), "{trace}");
+        assert_eq!((parts[0], parts[3]), ("00", "00"), "not recorded by us");
+        assert!(parts[1].bytes().any(|byte| byte != b'0'), "{trace}");
+        assert!(parts[2].bytes().any(|byte| byte != b'0'), "{trace}");
+        assert!(seen.insert(parts[1].to_owned()), "each its own");
+        text(answer).await;
+    }
+}
+
+#[tokio::test]
+async fn all_proxies_on_the_way_are_named() {
+    let (stage, _target) = awake(Speaks::Anything).await;
+    let words = "GET / HTTP/1.1\r\nHost: a.b\r\nX-Forwarded-For: 10.0.0.1\r\n\
+                 X-Forwarded-For: 10.0.0.2, 10.0.0.3\r\nConnection: close\r\n\r\n";
+    let answer = said(stage.address, words.as_bytes()).await;
+    let chain = "echo-x-forwarded-for: 10.0.0.1, 10.0.0.2, 10.0.0.3, 127.0.0.1\r\n";
+    assert!(answer.contains(chain), "{answer}");
+}
+
+#[tokio::test]
+async fn streams_beyond_what_one_connection_of_a_target_carries_get_another() {
+    let stage = Stage::new().await;
+    let reached = Arc::new(AtomicUsize::new(0));
+    let count = reached.clone();
+    let (target, _tasks) = serving(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        std::future::pending()
+    })
+    .await;
+    stage.ready(&[target]);
+    stage.room.set_proxied(true);
+    let client = http2(stage.address).await;
+    let _asked: Vec<_> = (0..350)
+        .map(|_| {
+            let mut client = client.clone();
+            let request = Request::get("http://web.shop/").body(Full::default());
+            tokio::spawn(async move { client.send_request(request.unwrap()).await.is_ok() })
+        })
+        .collect();
+    let all = async {
+        while reached.load(Ordering::Relaxed) < 350 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = timeout(SOON, all).await;
+    assert!(waited.is_ok(), "{} of 350", reached.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn a_request_that_fells_targets_is_not_sent_for_ever() {
+    let stage = Stage::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[target.local_addr().unwrap()]);
+    let fallen = Arc::new(AtomicUsize::new(0));
+    let count = fallen.clone();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (mut stream, _) = target.accept().await.unwrap();
+            let mut some = [0; 8];
+            let _ = stream.read(&mut some).await;
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut client = http1(stage.address).await;
+    let answer = timeout(SOON, client.send_request(get("/"))).await;
+    assert_eq!(answer.unwrap().unwrap().status(), 502);
+    let fallen = fallen.load(Ordering::Relaxed);
+    assert!((2..=6).contains(&fallen), "{fallen}");
+}
+
+#[tokio::test]
+async fn what_was_measured_can_be_read() {
+    let stage = Stage::new().await;
+    let target = Target::start().await;
+    let mut client = http1(stage.address).await;
+    let held = tokio::spawn(async move { client.send_request(get("/")).await.unwrap() });
+    stage.waits(1).await;
+    stage.ready(&[target.address]);
+    text(held.await.unwrap()).await;
+    assert_eq!(stage.counted("held_seconds", "web"), 1);
+    assert_eq!(stage.counted("dial_seconds", "success"), 1);
+    assert_eq!(stage.counted("incoming_requests", "web"), 1);
+    assert_eq!(stage.counted("host_extraction_count", "port"), 1);
+}
