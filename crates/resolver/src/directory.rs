@@ -291,6 +291,9 @@ impl Known {
             *addresses = ips.map(|ip| SocketAddr::new(*ip, port.number)).collect();
             !addresses.is_empty()
         });
+        if private.is_some_and(|private| private.cluster_ips.is_empty()) {
+            tracing::warn!(%service, "Its private service has no address to dial: the operator gives it one with --private-addresses");
+        }
     }
 
     fn private_service(&self, service: &Key) -> Option<&Ports> {
