@@ -32,7 +32,11 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
-use tokio::{io::copy_bidirectional, net::TcpStream, sync::watch};
+use tokio::{
+    io::copy_bidirectional,
+    net::TcpStream,
+    sync::{Notify, watch},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// What every connection shares.
@@ -166,8 +170,10 @@ impl Proxy {
     ) {
         let _ = stream.set_nodelay(true);
         let stream = Checked::new(stream, self.settings.head);
-        let (first, tunnel) = (Mutex::new(first), stream.tunnel());
+        let (first, begun) = (Mutex::new(first), Notify::new());
+        let tunnel = stream.tunnel();
         let service = service_fn(|request| {
+            begun.notify_one();
             let arrival = first.lock().take();
             let answered = http::answer(self, way.as_ref(), arrival, client.ip(), request);
             let tunnel = &tunnel;
@@ -188,9 +194,15 @@ impl Proxy {
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let mut connection = pin!(connection);
+        // A connection that has read nothing ends at once, and with it the request that lies in the
+        // kernel.
+        let drained = async {
+            begun.notified().await;
+            self.drain.cancelled().await;
+        };
         let ended = tokio::select! {
             ended = &mut connection => ended,
-            () = self.drain.cancelled() => {
+            () = drained => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

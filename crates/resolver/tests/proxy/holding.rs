@@ -90,6 +90,24 @@ async fn an_http2_stream_that_is_reset_frees_its_seat() {
 }
 
 #[tokio::test]
+async fn whoever_waits_when_the_resolver_ends_is_answered_before() {
+    let stage = Stage::new().await;
+    let target = Target::start().await;
+    let clients: Vec<_> = (0..50)
+        .map(|_| {
+            let address = stage.address;
+            tokio::spawn(async move { http1(address).await.send_request(get("/x")).await })
+        })
+        .collect();
+    stage.waits(50).await;
+    stage.drain.cancel();
+    stage.ready(&[target.address]);
+    for client in clients {
+        assert_eq!(text(client.await.unwrap().unwrap()).await, "GET /x ");
+    }
+}
+
+#[tokio::test]
 async fn a_full_room_says_so_and_when_to_come_back() {
     let stage = Stage::with(Setting {
         seats: 1,
