@@ -113,8 +113,8 @@ async fn more(stream: &TcpStream, bytes: &mut [u8], seen: usize) -> io::Result<M
     }
 }
 
-/// Resolves when the client has left: closed for good, or, unless `half` is a way of its protocol to
-/// end a request, closed its side. Its bytes stay where they are.
+/// Resolves when the client has left: closed for good, or closed its side without a word, or with one
+/// unless `half` is a way of its protocol to end a request. Its bytes stay where they are.
 pub async fn left(stream: &TcpStream, half: bool) {
     loop {
         let Ok(ready) = stream.ready(Interest::READABLE | Interest::ERROR).await else {
@@ -124,6 +124,9 @@ pub async fn left(stream: &TcpStream, half: bool) {
             return;
         }
         if ready.is_read_closed() {
+            if !matches!(stream.peek(&mut [0]).await, Ok(1..)) {
+                return;
+            }
             // Half closed for ever: only an error is news now, and a deadline ends the wait.
             std::future::pending::<()>().await;
         }
@@ -293,5 +296,14 @@ mod tests {
         let stays = timeout(SHORT, left(&server, true)).await;
         assert!(stays.is_err(), "it waits for the answer");
         timeout(SHORT, left(&server, false)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_closed_its_side_without_a_word_has_left() {
+        let (client, server) = pair().await;
+        let stays = timeout(SHORT, left(&server, true)).await;
+        assert!(stays.is_err(), "it waits for the server to speak");
+        drop(client);
+        timeout(SHORT, left(&server, true)).await.unwrap();
     }
 }
