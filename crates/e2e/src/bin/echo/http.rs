@@ -1,0 +1,160 @@
+//! What is asked is answered, and some paths do more: `/hold` is answered, and `/events` ended, only
+//! after somebody asked for `/release`; `/held` tells how many wait for that, and `/exit` ends the
+//! process where it stands.
+
+use anyhow::Result;
+use futures::{SinkExt, StreamExt, future, stream};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    Request, Response,
+    body::{Body, Bytes, Frame, Incoming},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE},
+    server::conn::{http1, http2},
+    service::service_fn,
+    upgrade::{self, OnUpgrade},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::{env, process, sync::Arc};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::watch,
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{handshake::server::create_response_with_body, protocol::Role},
+};
+
+const SERVED_BY: HeaderName = HeaderName::from_static("x-served-by");
+
+/// One receiver for each that waits.
+#[derive(Clone, Default)]
+pub(crate) struct Answers(Arc<watch::Sender<()>>);
+
+type Answer = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// HTTP/1, or HTTP/2 by prior knowledge.
+pub(crate) async fn serve(stream: TcpStream, answers: Answers) -> Result<()> {
+    let mut first = [0; 3];
+    stream.peek(&mut first).await?;
+    if &first != b"PRI" {
+        return serve_http1(stream, answers).await;
+    }
+    let answer = service_fn(move |request| answers.clone().answer(request));
+    let builder = http2::Builder::new(TokioExecutor::new());
+    Ok(builder
+        .serve_connection(TokioIo::new(stream), answer)
+        .await?)
+}
+
+pub(crate) async fn serve_http1<S>(stream: S, answers: Answers) -> Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let answer = service_fn(move |request| answers.clone().answer(request));
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+    Ok(connection.with_upgrades().await?)
+}
+
+// === impl Answers ===
+
+impl Answers {
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Answer>, hyper::Error> {
+        let mut response = match request.uri().path() {
+            "/exit" => process::exit(1),
+            "/held" => text(self.0.receiver_count().to_string()),
+            "/release" => {
+                self.0.send_replace(());
+                text(String::new())
+            }
+            "/hold" => {
+                self.released().await;
+                echo(request).await?
+            }
+            "/events" => self.events(),
+            _ if is_grpc(&request) => grpc(request),
+            _ if request.headers().contains_key(UPGRADE) => websocket(request),
+            _ => echo(request).await?,
+        };
+        if let Some(pod) = env::var("HOSTNAME").ok().and_then(|pod| pod.parse().ok()) {
+            response.headers_mut().insert(SERVED_BY, pod);
+        }
+        Ok(response)
+    }
+
+    fn released(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut release = self.0.subscribe();
+        async move { drop(release.changed().await) }
+    }
+
+    fn events(&self) -> Response<Answer> {
+        let released = self.released();
+        let last = stream::once(async move {
+            released.await;
+            "data: last\n\n"
+        });
+        let events = stream::once(future::ready("data: first\n\n")).chain(last);
+        let frames = events.map(|event| Ok(Frame::data(Bytes::from(event))));
+        let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+        let kind = HeaderValue::from_static("text/event-stream");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
+    }
+}
+
+async fn echo(request: Request<Incoming>) -> Result<Response<Answer>, hyper::Error> {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut answer = format!("{} {path}\n", head.method).into_bytes();
+    answer.extend(body.collect().await?.to_bytes());
+    Ok(whole(answer))
+}
+
+fn text(text: String) -> Response<Answer> {
+    whole(text.into())
+}
+
+fn whole(bytes: Vec<u8>) -> Response<Answer> {
+    let body = Full::from(bytes).map_err(|never| match never {});
+    Response::new(body.boxed_unsync())
+}
+
+fn is_grpc(request: &Request<impl Body>) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// Every message is sent back as it comes, and all is well in the end.
+fn grpc(request: Request<Incoming>) -> Response<Answer> {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let messages = request
+        .into_body()
+        .with_trailers(future::ready(Some(Ok(trailers))));
+    let mut response = Response::new(messages.boxed_unsync());
+    let kind = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+fn websocket(mut request: Request<Incoming>) -> Response<Answer> {
+    let upgraded = upgrade::on(&mut request);
+    match create_response_with_body(&request, || text(String::new()).into_body()) {
+        Ok(response) => {
+            tokio::spawn(talk(upgraded));
+            response
+        }
+        Err(error) => text(error.to_string()),
+    }
+}
+
+async fn talk(upgraded: OnUpgrade) -> Result<()> {
+    let stream = TokioIo::new(upgraded.await?);
+    let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
+    while let Some(message) = socket.next().await.transpose()? {
+        if message.is_text() || message.is_binary() {
+            socket.send(message).await?;
+        }
+    }
+    Ok(())
+}

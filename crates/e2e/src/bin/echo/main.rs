@@ -1,0 +1,131 @@
+//! The application that tests put to sleep: it answers every request with what it was asked. Called
+//! as `elasti-echo get URL` it is the client instead, for use inside pods. As `elasti-echo
+//! ports=8012,10000-10063` it listens there too, and so stands in for a resolver. `late=3` lets it
+//! begin three seconds late; `tcp=PORT`, `greeting=PORT` and `tls=PORT` open doors for those who do not
+//! speak HTTP.
+
+mod http;
+mod tcp;
+mod tls;
+
+use anyhow::{Context, Result, bail};
+use http::Answers;
+use std::{env, net::Ipv6Addr, str::FromStr, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+    time,
+};
+
+const PORT: u16 = 8080;
+
+/// Where it listens besides its own port, and when.
+#[derive(Default)]
+struct Doors {
+    http: Vec<u16>,
+    tcp: Option<u16>,
+    greeting: Option<u16>,
+    tls: Option<u16>,
+    late: Duration,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let args: Vec<String> = env::args().skip(1).collect();
+    if let [word, url] = args.as_slice()
+        && word == "get"
+    {
+        print!("{}", elasti_e2e::fetch(url).await?);
+        return Ok(());
+    }
+    serve(Doors::read(&args)?).await
+}
+
+async fn serve(doors: Doors) -> Result<()> {
+    let mut stop = signal(SignalKind::terminate())?;
+    tokio::select! {
+        () = time::sleep(doors.late) => {}
+        _ = stop.recv() => return Ok(()),
+    }
+    let answers = Answers::default();
+    let mut listeners = JoinSet::new();
+    for port in doors.http.into_iter().chain([PORT]) {
+        let (listener, answers) = (bind(port).await?, answers.clone());
+        listeners.spawn(accept(listener, move |stream| {
+            http::serve(stream, answers.clone())
+        }));
+    }
+    if let Some(port) = doors.tcp {
+        listeners.spawn(accept(bind(port).await?, |stream| tcp::echo(stream, "")));
+    }
+    if let Some(port) = doors.greeting {
+        let greet = |stream| tcp::echo(stream, tcp::GREETING);
+        listeners.spawn(accept(bind(port).await?, greet));
+    }
+    if let Some(port) = doors.tls {
+        let (listener, acceptor) = (bind(port).await?, tls::acceptor()?);
+        listeners.spawn(accept(listener, move |stream| {
+            tls::serve(acceptor.clone(), stream, answers.clone())
+        }));
+    }
+    println!("Listening on {PORT}");
+    tokio::select! {
+        Some(ended) = listeners.join_next() => ended?,
+        _ = stop.recv() => Ok(()),
+    }
+}
+
+async fn bind(port: u16) -> Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await;
+    listener.with_context(|| format!("listening on {port}"))
+}
+
+async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => drop(connections.spawn(serve(accepted?.0))),
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+// === impl Doors ===
+
+impl Doors {
+    fn read(args: &[String]) -> Result<Self> {
+        let mut doors = Self::default();
+        for arg in args {
+            match arg.split_once('=') {
+                Some(("ports", list)) => doors.http = ports(list)?,
+                Some(("tcp", port)) => doors.tcp = Some(number(port)?),
+                Some(("greeting", port)) => doors.greeting = Some(number(port)?),
+                Some(("tls", port)) => doors.tls = Some(number(port)?),
+                Some(("late", seconds)) => doors.late = Duration::from_secs(number(seconds)?),
+                _ => bail!(
+                    "elasti-echo takes `get URL`, or any of `ports=LIST`, `tcp=PORT`, `greeting=PORT`, `tls=PORT` and `late=SECONDS`, not {arg:?}"
+                ),
+            }
+        }
+        Ok(doors)
+    }
+}
+
+/// `8012,10000-10063`
+fn ports(list: &str) -> Result<Vec<u16>> {
+    let mut ports = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        ports.extend(number::<u16>(first)?..=number(last)?);
+    }
+    Ok(ports)
+}
+
+fn number<N: FromStr<Err: std::error::Error + Send + Sync + 'static>>(text: &str) -> Result<N> {
+    text.parse()
+        .with_context(|| format!("{text:?} is no number"))
+}
