@@ -26,7 +26,7 @@ pub async fn exchange(mut request: Request<Full<Bytes>>) -> Result<Response<Stri
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     *request.uri_mut() = Uri::try_from(path)?;
-    request.headers_mut().insert(HOST, host.parse()?);
+    request.headers_mut().entry(HOST).or_insert(host.parse()?);
     let exchange = async {
         let (parts, body) = sender.send_request(request).await?.into_parts();
         let body = String::from_utf8(body.collect().await?.to_bytes().into())?;

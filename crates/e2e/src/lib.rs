@@ -5,6 +5,7 @@ mod app;
 mod fetch;
 mod namespace;
 mod place;
+mod pod_process;
 mod running;
 pub mod stage;
 
@@ -13,13 +14,18 @@ pub use self::{
     fetch::{exchange, fetch},
     namespace::Namespace,
     place::Place,
+    pod_process::kill_pod_process,
     running::{Running, built},
 };
 
 use anyhow::{Result, anyhow};
 use elasti_cluster::Cluster;
 use futures::FutureExt;
-use std::{env, panic::AssertUnwindSafe, sync::OnceLock, thread};
+use std::{env, panic::AssertUnwindSafe, sync::OnceLock, thread, time::Duration};
+use tokio::time::timeout;
+
+/// What hangs is a failure, too.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// The cluster that `KUBECONFIG` names, or else the local one, started if need be.
 pub fn cluster() -> Result<&'static Cluster> {
@@ -51,8 +57,11 @@ pub fn test_on(
     cluster.run(async || {
         let place = Place::find(cluster, &name).await?;
         // A failed assertion must not skip what follows.
-        let outcome = AssertUnwindSafe(work(&place)).catch_unwind().await;
-        let outcome = outcome.unwrap_or_else(|_| Err(anyhow!("an assertion failed")));
+        let outcome = AssertUnwindSafe(work(&place)).catch_unwind();
+        let outcome = match timeout(LONGEST, outcome).await {
+            Ok(outcome) => outcome.unwrap_or_else(|_| Err(anyhow!("an assertion failed"))),
+            Err(_) => Err(anyhow!("it did not end within {LONGEST:?}")),
+        };
         if outcome.is_err() {
             place.dump();
         }

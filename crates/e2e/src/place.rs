@@ -93,19 +93,26 @@ impl Place {
     /// The image of the application that tests deploy: made of the binary and loaded, or, on a
     /// cluster that is not ours, the one that its user has put there.
     pub fn echo_image(&self, binary: &Path) -> Result<String> {
-        static LOADED: Mutex<BTreeSet<Option<PathBuf>>> = Mutex::new(BTreeSet::new());
         if !self.cluster.is_local() {
             return env::var("ELASTI_ECHO_IMAGE").context(
                 "set ELASTI_ECHO_IMAGE to the name under which the cluster of KUBECONFIG knows the image of `make images`",
             );
         }
-        let mut loaded = LOADED.lock();
-        let here = self.cluster.kubeconfig();
-        if !loaded.contains(&here) {
-            self.cluster.load_image(binary, Some(ECHO_IMAGE))?;
-            loaded.insert(here);
-        }
+        self.load_image(binary, ECHO_IMAGE)?;
         Ok(ECHO_IMAGE.into())
+    }
+
+    /// Makes an image of a binary, once for all tests of this process.
+    pub fn load_image(&self, binary: &Path, name: &'static str) -> Result<()> {
+        type Loaded = BTreeSet<(Option<PathBuf>, &'static str)>;
+        static LOADED: Mutex<Loaded> = Mutex::new(BTreeSet::new());
+        let mut loaded = LOADED.lock();
+        let image = (self.cluster.kubeconfig(), name);
+        if !loaded.contains(&image) {
+            self.cluster.load_image(binary, Some(name))?;
+            loaded.insert(image);
+        }
+        Ok(())
     }
 
     /// `kubectl apply` of manifests into this namespace, on the server's side: tests that run side by

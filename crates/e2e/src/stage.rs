@@ -6,7 +6,9 @@ mod meter;
 mod objects;
 mod operator;
 mod said;
+mod target;
 mod until;
+mod whole;
 mod witness;
 
 pub use self::{
@@ -14,11 +16,13 @@ pub use self::{
     meter::Meter,
     objects::{ROUTED_PORTS, service, workload},
     operator::{Operator, Setting, free_port, metric},
+    target::{Target, gated},
+    whole::{Cast, Whole},
 };
 
 use crate::{Place, built};
 use anyhow::{Context, Result, ensure};
-use elasti_api::{ElastiService, ElastiServiceStatus};
+use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase};
 use k8s_openapi::{
     api::{apps::v1::Deployment, discovery::v1::EndpointSlice},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -70,10 +74,16 @@ impl<K> Known for K where
 
 impl<'a> Stage<'a> {
     pub async fn set(place: &'a Place) -> Result<Self> {
+        let stage = Self::empty(place).await?;
+        stage.resolvers(1).await?;
+        Ok(stage)
+    }
+
+    /// Without resolvers.
+    pub async fn empty(place: &'a Place) -> Result<Self> {
         let image = place.echo_image(&built("elasti-echo")?)?;
         let stage = Self { place, image };
         stage.install(CRD).await?;
-        stage.resolvers(1).await?;
         Ok(stage)
     }
 
@@ -127,6 +137,13 @@ impl<'a> Stage<'a> {
         let ports = json!([{"port": 80, "targetPort": 8080}]);
         self.place.put(service(name, name, &ports)).await?;
         Ok(())
+    }
+
+    /// `web`, asleep, with traffic going to resolvers.
+    pub async fn sleeping(&self) -> Result<()> {
+        self.deploy("Deployment", 0).await?;
+        self.declare(json!({})).await?;
+        self.reaches(Phase::Asleep, Mode::Proxy).await
     }
 
     /// An ElastiService for `web`, with these parts of its spec set otherwise than usual.

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase, names};
 use elasti_cluster::Cluster;
 use elasti_e2e::{
-    Place,
-    stage::{Operator, PATIENCE, Stage, metric},
+    Place, fetch,
+    stage::{Operator, PATIENCE, Stage, Whole, gated, metric, service},
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{
@@ -68,6 +68,37 @@ fn an_api_server_that_restarts_changes_nothing_and_loses_no_knock() -> Result<()
             .reaches(Phase::Awake, Mode::Serve)
             .await
             .context("nobody knocked again")
+    })
+}
+
+#[test]
+#[ignore = "needs a local cluster: make e2e"]
+fn requests_wait_while_the_api_server_is_away_and_are_answered_after_it() -> Result<()> {
+    on_own_cluster("hold", async |place| {
+        let whole = Whole::set(place).await?;
+        let stage = &whole.stage;
+        place.put(gated("web", 0, &stage.image)).await?;
+        let ports = json!([{"port": 80, "targetPort": 8080}]);
+        place.put(service("web", "web", &ports)).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let url = format!("http://{}/", stage.reach("web", 80).await?);
+        let outage = async {
+            whole.until_held("web", 1).await?;
+            kill_api_server(place)?;
+            let (answer, opened) = tokio::join!(fetch(&url), async {
+                whole.until_held("web", 2).await?;
+                let operator = whole.operator.as_ref().context("it runs")?;
+                recovered(place, operator).await?;
+                stage.open("web").await
+            });
+            opened?;
+            answer
+        };
+        let (before, during) = tokio::join!(fetch(&url), outage);
+        ensure!(during? == "GET /\n");
+        ensure!(before? == "GET /\n");
+        Ok(())
     })
 }
 

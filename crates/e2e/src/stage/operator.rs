@@ -18,6 +18,7 @@ use tokio::time;
 #[derive(Clone)]
 pub struct Setting {
     flags: BTreeMap<&'static str, String>,
+    port: Option<u16>,
     kubeconfig: Option<PathBuf>,
 }
 
@@ -34,6 +35,7 @@ impl Default for Setting {
     fn default() -> Self {
         let setting = Self {
             flags: BTreeMap::new(),
+            port: None,
             kubeconfig: None,
         };
         setting
@@ -61,6 +63,12 @@ impl Setting {
             .flag("leader-elect-retry-period", "500ms")
     }
 
+    /// Where resolvers know it to be.
+    pub fn at(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
     pub fn through(self, gate: &Gate) -> Self {
         self.kubeconfig(gate.kubeconfig())
     }
@@ -77,8 +85,11 @@ impl Operator {
     /// It may take a while to be ready.
     pub fn start(place: &Place, setting: Setting) -> Result<Self> {
         let namespace = place.namespace.name().to_owned();
-        let port = free_port();
-        let log = File::create(place.folder().join(format!("operator-{port}.log")))?;
+        let port = setting.port.unwrap_or_else(free_port);
+        let log = File::options()
+            .append(true)
+            .create(true)
+            .open(place.folder().join(format!("operator-{port}.log")))?;
         let mut flags = setting.flags;
         for name in ["namespace", "watch-namespace", "resolver-namespace"] {
             flags.entry(name).or_insert_with(|| namespace.clone());

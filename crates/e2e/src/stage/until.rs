@@ -3,9 +3,13 @@
 use super::{Known, PATIENCE, Stage};
 use anyhow::{Context, Result};
 use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase};
-use k8s_openapi::{api::apps::v1::Deployment, apimachinery::pkg::apis::meta::v1::Condition};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Service},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::runtime::{conditions::is_deleted, wait::await_condition};
-use tokio::time;
+use std::{net::SocketAddr, time::Duration};
+use tokio::{net::TcpStream, time};
 
 // === impl Stage ===
 
@@ -75,6 +79,34 @@ impl Stage<'_> {
         };
         let what = format!("{replicas} replicas");
         self.until(name, &what, has).await
+    }
+
+    pub async fn has_ready(&self, name: &str, replicas: i32) -> Result<()> {
+        let has = |deployment: &Deployment| {
+            let status = deployment.status.as_ref();
+            status.and_then(|status| status.ready_replicas) == Some(replicas)
+        };
+        let what = format!("{replicas} that are ready");
+        self.until(name, &what, has).await?;
+        Ok(())
+    }
+
+    /// Where clients reach a port of a service, once the data plane knows it: it follows the API
+    /// server within a second or so.
+    pub async fn reach(&self, service: &str, port: u16) -> Result<SocketAddr> {
+        let service: Service = self.api().get(service).await?;
+        let spec = service.spec.context("a service has a spec")?;
+        let address = spec.cluster_ip.context("it has an address")?;
+        let address = SocketAddr::new(address.parse()?, port);
+        let known = async {
+            while TcpStream::connect(address).await.is_err() {
+                time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        time::timeout(PATIENCE, known)
+            .await
+            .context("waiting for the data plane")?;
+        Ok(address)
     }
 
     /// Waits until it is gone, or another is there in its place.

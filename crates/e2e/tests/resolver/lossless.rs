@@ -1,5 +1,12 @@
-use super::*;
-use elasti_e2e::{Place, stage::workload};
+use anyhow::Result;
+use elasti_api::{Mode, Phase};
+use elasti_e2e::{
+    fetch,
+    stage::{Stage, Whole, service, workload},
+};
+use futures::future::join_all;
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::json;
 use std::{
     cell::{Cell, RefCell},
     time::Duration,
@@ -16,10 +23,10 @@ fn no_request_is_lost_while_somebody_scales_to_zero_again_and_again() -> Result<
     elasti_e2e::test(async |place| {
         let whole = Whole::set(place).await?;
         let stage = &whole.stage;
-        deploy(&whole, place).await?;
+        deploy(stage).await?;
         stage.declare(json!({})).await?;
         stage.reaches(Phase::Awake, Mode::Serve).await?;
-        let address = whole.cluster_ip("web").await?;
+        let address = stage.reach("web", 80).await?;
 
         let (asked, lost) = (Cell::new(0), RefCell::new(Vec::new()));
         let client = async || loop {
@@ -59,16 +66,13 @@ fn no_request_is_lost_while_somebody_scales_to_zero_again_and_again() -> Result<
 }
 
 /// An app that takes connections until every data plane has dropped it, as apps should.
-async fn deploy(whole: &Whole<'_>, place: &Place) -> Result<()> {
-    let stage = &whole.stage;
+async fn deploy(stage: &Stage<'_>) -> Result<()> {
     let mut web = workload("web", "Deployment", 1, &stage.image);
     let spec = &mut web["spec"]["template"]["spec"];
     spec["terminationGracePeriodSeconds"] = json!(10);
     spec["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 4}}});
-    place.put(web).await?;
+    stage.place.put(web).await?;
     let ports = json!([{"port": 80, "targetPort": 8080}]);
-    place
-        .put(elasti_e2e::stage::service("web", "web", &ports))
-        .await?;
+    stage.place.put(service("web", "web", &ports)).await?;
     Ok(())
 }

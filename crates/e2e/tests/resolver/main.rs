@@ -1,53 +1,49 @@
 //! Operator and resolver together: what a client of a sleeping service sees.
 
+mod again;
+mod client;
+mod crowd;
+mod drain;
+mod dying;
+mod grpc;
+mod host;
+mod http;
+mod killed;
 mod lossless;
-mod whole;
+mod many;
+mod namesakes;
+mod operator_away;
+mod port_change;
+mod ports;
+mod refusing;
+mod silent;
+mod slow_head;
+mod sse;
+mod tcp;
+mod tls;
+mod websocket;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use elasti_api::{Mode, Phase};
-use elasti_e2e::{
-    built, fetch,
-    stage::{Setting, Stage},
-};
-use futures::future::join_all;
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
-use serde_json::json;
-use whole::Whole;
+use elasti_e2e::stage::{Stage, gated, service, workload};
+use serde_json::{Value, json};
 
-#[test]
-#[ignore = "needs a cluster: make e2e"]
-fn a_request_to_a_sleeping_service_gets_the_answer_of_its_target() -> Result<()> {
-    elasti_e2e::test(async |place| {
-        let whole = Whole::set(place).await?;
-        let stage = &whole.stage;
-        stage.deploy("Deployment", 0).await?;
-        stage.declare(json!({})).await?;
-        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
-        let address = whole.cluster_ip("web").await?;
-        let answer = fetch(&format!("http://{address}/hello")).await?;
-        assert_eq!(answer, "GET /hello\n");
-        stage.reaches(Phase::Awake, Mode::Serve).await?;
-        stage.has_no_resolver_slice("web").await
-    })
+/// `web`, asleep, behind these ports, as this makes its container.
+async fn sleeping(stage: &Stage<'_>, ports: Value, make: impl FnOnce(&mut Value)) -> Result<()> {
+    let mut web = workload("web", "Deployment", 0, &stage.image);
+    make(&mut web["spec"]["template"]["spec"]["containers"][0]);
+    asleep(stage, web, ports).await
 }
 
-#[test]
-#[ignore = "needs a cluster: make e2e"]
-fn a_hundred_at_once_are_all_answered() -> Result<()> {
-    elasti_e2e::test(async |place| {
-        let whole = Whole::set(place).await?;
-        let stage = &whole.stage;
-        stage.deploy("Deployment", 0).await?;
-        stage.declare(json!({})).await?;
-        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
-        let address = whole.cluster_ip("web").await?;
-        let requests = (0..100).map(|n| {
-            let url = format!("http://{address}/{n}");
-            async move { Ok::<_, anyhow::Error>(fetch(&url).await? == format!("GET /{n}\n")) }
-        });
-        for answer in join_all(requests).await {
-            assert!(answer?, "each gets its own answer");
-        }
-        Ok(())
-    })
+/// `web`, asleep, whose pods are ready only when the test says so.
+async fn sleeping_gated(stage: &Stage<'_>) -> Result<()> {
+    let ports = json!([{"port": 80, "targetPort": 8080}]);
+    asleep(stage, gated("web", 0, &stage.image), ports).await
+}
+
+async fn asleep(stage: &Stage<'_>, web: Value, ports: Value) -> Result<()> {
+    stage.place.put(web).await?;
+    stage.place.put(service("web", "web", &ports)).await?;
+    stage.declare(json!({})).await?;
+    stage.reaches(Phase::Asleep, Mode::Proxy).await
 }
