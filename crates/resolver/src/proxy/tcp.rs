@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     room::{Busy, Turned, Visit},
-    route::Way,
+    route::{Speaks, Way},
 };
 use std::{io, time::Duration};
 use tokio::{
@@ -16,12 +16,17 @@ use tokio::{
     time::timeout,
 };
 
+/// For a client who only wants to know whether somebody listens.
+const GLANCE: Duration = Duration::from_millis(200);
 /// For a client to take note that it is turned away.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Proxy {
     /// Held until the target takes it, then joined with it, each side closing by itself.
     pub(super) async fn opaque(&self, way: &Way, client: TcpStream) {
+        if way.speaks == Speaks::Opaque && !way.room.is_serving() && only_looks(&client).await {
+            return;
+        }
         let mut visit = way.room.visit();
         let reached = tokio::select! {
             reached = self.reach(way, &mut visit) => reached,
@@ -54,6 +59,13 @@ impl Proxy {
             }
         }
     }
+}
+
+/// Health checks connect and leave, and so does the operator, before it sends anybody here: that must
+/// wake nobody.
+async fn only_looks(client: &TcpStream) -> bool {
+    let looked = timeout(GLANCE, client.peek(&mut [0])).await;
+    matches!(looked, Ok(Ok(0) | Err(_)))
 }
 
 /// Closes in order: bytes that nobody has read would make it a reset.

@@ -77,3 +77,17 @@ async fn whoever_is_turned_away_sees_an_orderly_close() {
     client.read_to_end(&mut rest).await.expect("no reset");
     assert!(rest.is_empty());
 }
+
+#[tokio::test]
+async fn whoever_only_looks_whether_a_declared_port_is_open_wakes_nobody() {
+    let mut stage = Stage::with(Setting {
+        speaks: Speaks::Opaque,
+        ..Setting::default()
+    })
+    .await;
+    drop(TcpStream::connect(stage.address).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(stage.knocks.try_recv().is_err());
+    let _client = TcpStream::connect(stage.address).await.unwrap();
+    assert!(stage.knocks.recv().await.is_some(), "whoever stays does");
+}
