@@ -42,9 +42,9 @@ e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the o
 demo: $(CLUSTER) ## See it work on a local cluster, or the one of KUBECONFIG
 	@$(if $(KUBECONFIG),,$(CLUSTER) up;) hack/demo $(CLUSTER)
 
-bench: ## How long the local cluster takes to come and go, and what the operator costs (30 minutes)
-	$(SAY) "Building the operator and what measures it (six minutes the first time)"
-	$(CARGO) build --quiet --release --package elasti-cluster --package elasti-operator --package elasti-e2e --bins
+bench: haproxy ## How long the local cluster takes to come and go, and what operator and resolver cost (35 minutes)
+	$(SAY) "Building operator, resolver and what measures them (six minutes the first time)"
+	$(CARGO) build --quiet --release --package elasti-cluster --package elasti-operator --package elasti-resolver --package elasti-e2e --bins
 	@hack/bench $(OUT)/release
 
 cluster-up: $(CLUSTER) ## Start the local cluster, or find it running
@@ -63,9 +63,11 @@ images: $(CLUSTER) ## Write the images to target/images
 crd: ## Print the CRD anew after a change of the API
 	$(CARGO) run --quiet --package elasti-cli crd > config/crd/elastiservices.yaml
 
-.PHONY: prometheus
-prometheus:
-	@for package in prometheus victoria-metrics; do \
+.PHONY: prometheus haproxy
+prometheus: PACKAGES := prometheus victoria-metrics
+haproxy: PACKAGES := haproxy
+prometheus haproxy:
+	@for package in $(PACKAGES); do \
 	  command -v $$package >/dev/null || { \
 	    echo "Installing $$package"; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$package >/dev/null; \

@@ -1,21 +1,28 @@
 //! What tests on a real cluster share: the cluster, a namespace for each test, the application that
 //! they deploy, and the operator with what it needs around it.
 
+mod address;
 mod app;
 mod fetch;
+mod kind;
 mod namespace;
 mod place;
 mod pod_process;
+pub mod report;
 mod running;
 pub mod stage;
+mod usage;
 
 pub use self::{
+    address::own_address,
     app::app,
     fetch::{exchange, fetch},
+    kind::establish,
     namespace::Namespace,
     place::Place,
     pod_process::kill_pod_process,
     running::{Running, built},
+    usage::{Memory, Usage},
 };
 
 use anyhow::{Result, anyhow};

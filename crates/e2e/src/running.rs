@@ -22,6 +22,10 @@ impl Running {
         Ok(Self(child))
     }
 
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub fn is_alive(&mut self) -> Result<bool> {
         Ok(self.0.try_wait()?.is_none())
     }

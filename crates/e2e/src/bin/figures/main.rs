@@ -6,7 +6,6 @@ mod measure;
 mod operator;
 mod population;
 mod prometheus;
-mod report;
 mod resolver;
 mod stage;
 mod witness;
@@ -14,7 +13,7 @@ mod witness;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use elasti_cluster::Cluster;
-use report::Report;
+use elasti_e2e::report::Report;
 use std::{env, fs, path::PathBuf, process::ExitCode};
 
 const CLUSTER: &str = "figures";

@@ -9,12 +9,12 @@ use crate::{
     api_server::ApiServer,
     operator::Operator,
     population::{Population, names},
-    report::{Goal, Report},
     stage::Stage,
     witness::Proxied,
 };
 use anyhow::Result;
 use elasti_cluster::Cluster;
+use elasti_e2e::report::{Goal, Report};
 use std::{fs, time::Duration};
 use tokio::time;
 

@@ -3,35 +3,26 @@
 use crate::stage::Stage;
 use anyhow::{Context, Result, ensure};
 use elasti_api::wire::{INCOMING_REQUEST_PATH, IncomingRequest};
-use elasti_e2e::{exchange, fetch};
+use elasti_e2e::{Memory, Usage, exchange, fetch};
 use http_body_util::Full;
 use hyper::Request;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use std::{fs, process::Child, time::Duration};
+use std::{process::Child, time::Duration};
 use tokio::time::{self, Instant};
 
 const PORT: &str = "18090";
 const ADDRESS: &str = "http://127.0.0.1:18090";
-/// Of `/proc/*/stat`, on every Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
 const LOOK: Duration = Duration::from_millis(100);
 /// So long without work means that there is none left.
 const CALM: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(300);
-const MIB: f64 = 1_024.0;
 
 pub(crate) struct Operator {
     process: Child,
     pub(crate) started: Instant,
-}
-
-/// In MiB.
-pub(crate) struct Memory {
-    pub(crate) resident: f64,
-    pub(crate) peak: f64,
 }
 
 // === impl Operator ===
@@ -74,36 +65,16 @@ impl Operator {
     }
 
     pub(crate) fn memory(&self) -> Result<Memory> {
-        let status = self.proc("status")?;
-        for line in status.lines().filter(|line| line.starts_with("Rss")) {
-            eprintln!("  {line}");
-        }
-        let mib = |field: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(field));
-            let kib = line.and_then(|line| line.split_whitespace().nth(1));
-            let kib: f64 = kib.with_context(|| format!("no {field}"))?.parse()?;
-            anyhow::Ok(kib / MIB)
-        };
-        Ok(Memory {
-            resident: mib("VmRSS")?,
-            peak: mib("VmHWM")?,
-        })
+        self.usage().memory()
     }
 
     /// Seconds of a core that it has used so far.
     pub(crate) fn cpu(&self) -> Result<f64> {
-        let stat = self.proc("stat")?;
-        let fields = stat.rsplit_once(") ").map(|(_, rest)| rest);
-        // Counted from the state, which follows the name: user time is the 12th, system time the 13th.
-        let ticks = fields.into_iter().flat_map(str::split_whitespace);
-        let ticks: Vec<f64> = ticks.skip(11).take(2).flat_map(str::parse).collect();
-        ensure!(ticks.len() == 2, "unexpected /proc/*/stat: {stat}");
-        Ok(ticks.iter().sum::<f64>() / TICKS_PER_SECOND)
+        self.usage().cpu()
     }
 
-    fn proc(&self, entry: &str) -> Result<String> {
-        fs::read_to_string(format!("/proc/{}/{entry}", self.process.id()))
-            .context("the operator has ended")
+    fn usage(&self) -> Usage {
+        Usage::of(self.process.id())
     }
 
     /// When it had reconciled that many ElastiServices and went to rest. Where nothing is to be

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use elasti_cluster::Cluster;
+use elasti_e2e::own_address;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
     Api, Client,
@@ -10,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{
-    net::{IpAddr, Ipv4Addr, UdpSocket},
+    net::{IpAddr, Ipv4Addr},
     ops::RangeInclusive,
 };
 use tokio::{net::TcpListener, task::JoinSet};
@@ -74,13 +75,6 @@ impl Resolver {
     pub(crate) fn ports(&self) -> String {
         format!("{}-{}", self.ports.start(), self.ports.end())
     }
-}
-
-/// The one that the default route leaves from; nothing is sent.
-fn own_address() -> Result<IpAddr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
-    Ok(socket.local_addr()?.ip())
 }
 
 /// It goes with the node.

@@ -4,13 +4,11 @@ use crate::{Cli, population, prometheus, resolver::Resolver};
 use anyhow::{Context, Result};
 use elasti_api::ElastiService;
 use elasti_cluster::Cluster;
-use elasti_e2e::{Namespace, Running, built};
+use elasti_e2e::{Namespace, Running, built, establish};
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, CustomResourceExt, ResourceExt,
     api::{ListParams, Patch, PatchParams},
-    runtime::{conditions::is_crd_established, wait::await_condition},
 };
 use serde_json::json;
 use std::path::PathBuf;
@@ -83,13 +81,4 @@ impl<'a> Stage<'a> {
             .await?;
         self.home.delete(&self.client).await
     }
-}
-
-async fn establish(client: &Client, kind: &CustomResourceDefinition) -> Result<()> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let name = kind.name_any();
-    let apply = PatchParams::apply("elasti-figures").force();
-    api.patch(&name, &apply, &Patch::Apply(kind)).await?;
-    await_condition(api, &name, is_crd_established()).await?;
-    Ok(())
 }

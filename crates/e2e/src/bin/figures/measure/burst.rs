@@ -4,12 +4,12 @@ use super::Measurement;
 use crate::{
     operator::Operator,
     population::names,
-    report::Goal,
     resolver,
     stage::Stage,
     witness::{Listing, Scales},
 };
 use anyhow::Result;
+use elasti_e2e::report::Goal;
 use tokio::time::Instant;
 
 const BURST: usize = 300;

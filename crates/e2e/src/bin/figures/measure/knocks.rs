@@ -1,8 +1,9 @@
 //! Knocks, one after another, each when the one before was dealt with.
 
 use super::Measurement;
-use crate::{operator::Operator, population::targets, report::Goal, witness::Scales};
+use crate::{operator::Operator, population::targets, witness::Scales};
 use anyhow::Result;
+use elasti_e2e::report::Goal;
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},

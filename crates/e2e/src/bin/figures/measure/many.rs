@@ -1,8 +1,9 @@
 //! Thousands of ElastiServices: start, rest, memory, and a restart with nothing left to do.
 
 use super::Measurement;
-use crate::{operator::Operator, population::names, report::Goal, witness::Scales};
+use crate::{operator::Operator, population::names, witness::Scales};
 use anyhow::Result;
+use elasti_e2e::report::Goal;
 use std::time::Duration;
 use tokio::time::{self, Instant};
 

@@ -1,7 +1,9 @@
+//! Figures beside their goals.
+
 use std::fmt;
 
 #[derive(Default)]
-pub(crate) struct Report(Vec<Row>);
+pub struct Report(Vec<Row>);
 
 struct Row {
     figure: String,
@@ -11,9 +13,10 @@ struct Row {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Goal {
+pub enum Goal {
     Below(f64),
     AtMost(f64),
+    AtLeast(f64),
     /// Not a figure that was promised: it explains another.
     None,
 }
@@ -21,7 +24,7 @@ pub(crate) enum Goal {
 // === impl Report ===
 
 impl Report {
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         figure: impl Into<String>,
         measured: f64,
@@ -38,7 +41,7 @@ impl Report {
         self.0.push(row);
     }
 
-    pub(crate) fn csv(&self) -> String {
+    pub fn csv(&self) -> String {
         let rows = self.0.iter().map(|row| {
             format!(
                 "\"{}\",{},{},{},{}\n",
@@ -94,6 +97,7 @@ impl Row {
         let met = match self.goal {
             Goal::Below(limit) => self.measured < limit,
             Goal::AtMost(limit) => self.measured <= limit,
+            Goal::AtLeast(limit) => self.measured >= limit,
             Goal::None => return "",
         };
         if met { "ok" } else { "missed" }
@@ -105,6 +109,7 @@ impl fmt::Display for Goal {
         match self {
             Self::Below(limit) => write!(f, "< {limit}"),
             Self::AtMost(limit) => write!(f, "<= {limit}"),
+            Self::AtLeast(limit) => write!(f, ">= {limit}"),
             Self::None => Ok(()),
         }
     }

@@ -1,0 +1,70 @@
+//! The figures. Each part has resolvers of its own.
+
+mod holding;
+mod large;
+mod latency;
+mod passing;
+mod release;
+mod start;
+
+use crate::{Cli, Part, stage::Stage};
+use anyhow::Result;
+use elasti_cluster::Cluster;
+use elasti_e2e::report::Report;
+use std::net::SocketAddr;
+
+struct Measurement<'a> {
+    stage: &'a Stage<'a>,
+    report: &'a mut Report,
+}
+
+pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Result<()> {
+    let stage = Stage::set(cluster, cli).await?;
+    let mut measurement = Measurement {
+        stage: &stage,
+        report,
+    };
+    let outcome = measurement.parts(cli).await;
+    if cli.keep || !cluster.is_local() {
+        stage.clear().await?;
+    }
+    outcome
+}
+
+// === impl Measurement ===
+
+impl Measurement<'_> {
+    async fn parts(&mut self, cli: &Cli) -> Result<()> {
+        if cli.wants(Part::Start) {
+            self.start().await?;
+        }
+        if cli.wants(Part::Holding) {
+            self.holding().await?;
+        }
+        if cli.wants(Part::Release) {
+            self.release().await?;
+        }
+        if cli.wants(Part::Http) {
+            self.http().await?;
+        }
+        if cli.wants(Part::Tcp) {
+            self.tcp().await?;
+        }
+        if cli.wants(Part::Latency) {
+            self.latency().await?;
+        }
+        if cli.wants(Part::Large) {
+            self.large().await?;
+        }
+        Ok(())
+    }
+}
+
+fn here(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,48 @@
+//! What is added to one request at a time, wherever the kernel puts the processes.
+
+use super::{Measurement, here, median};
+use crate::{
+    haproxy::{self, Haproxy},
+    helper::{Helper, Passed, Role},
+    process::Core,
+    resolver::Resolver,
+    stage,
+};
+use anyhow::Result;
+use elasti_e2e::report::Goal;
+use std::net::SocketAddr;
+
+const ROUNDS: usize = 5;
+
+impl Measurement<'_> {
+    /// Straight to the target and through a proxy, in turns.
+    pub(super) async fn latency(&mut self) -> Result<()> {
+        let stage = self.stage;
+        let _target = Helper::target(stage, Core::Any).await?;
+        stage.wake().await?;
+        let _resolver = Resolver::start(stage, Core::Any).await?;
+        let _haproxy = Haproxy::start(stage, Core::Any).await?;
+        let (mut by_us, mut by_them) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let direct = self.median_of(stage.target).await?;
+            by_us.push(self.median_of(here(stage::HTTP)).await? - direct);
+            by_them.push(self.median_of(here(haproxy::HTTP)).await? - direct);
+        }
+        let figure = "added to the median of HTTP/1 requests, one at a time";
+        self.report
+            .add(figure, median(by_us), "us", Goal::Below(100.0));
+        let figure = format!("{figure}, by haproxy");
+        self.report.add(figure, median(by_them), "us", Goal::None);
+        stage.put_to_sleep().await
+    }
+
+    async fn median_of(&self, address: SocketAddr) -> Result<f64> {
+        let role = Role::Load {
+            address,
+            connections: 1,
+            seconds: 1,
+        };
+        let mut client = Helper::start(self.stage, Core::Any, role)?;
+        Ok(client.says::<Passed>().await?.median)
+    }
+}
