@@ -2,6 +2,7 @@
 
 use crate::{proxy::Proxy, route::Table};
 use elasti_runtime::readiness::Pending;
+use futures::FutureExt;
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     io,
@@ -119,10 +120,8 @@ impl Listeners {
                             return;
                         };
                         let served = serve(self.proxy.clone(), stream, client);
-                        self.tasks.spawn(async move {
-                            served.await;
-                            drop(permit);
-                        });
+                        // An async block around it would carry it twice.
+                        self.tasks.spawn(served.map(|()| drop(permit)));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "Could not take a connection");

@@ -108,7 +108,8 @@ impl Proxy {
         self.table.borrow().clone()
     }
 
-    /// A connection on a port that stands for one port of one service.
+    /// A connection on a port that stands for one port of one service. What comes after the wait is
+    /// boxed: whoever waits should not carry the room for it.
     pub async fn routed(&self, way: Arc<Way>, stream: TcpStream, client: SocketAddr) {
         self.metrics.found(true, Some(&way.room));
         let spoken = match way.speaks {
@@ -126,12 +127,12 @@ impl Proxy {
         match spoken {
             None => {}
             Some(Spoken::Opaque | Spoken::Silence) => self.opaque(&way, stream).await,
-            Some(Spoken::Http2) => self.http2(Some(way), stream, client).await,
+            Some(Spoken::Http2) => Box::pin(self.http2(Some(way), stream, client)).await,
             Some(Spoken::Http1) => {
                 if let Some(first) = self.hold(&way, &stream).await
                     && let Ok(stream) = reminded(stream)
                 {
-                    self.http1(Some(way), first, stream, client).await;
+                    Box::pin(self.http1(Some(way), first, stream, client)).await;
                 }
             }
         }

@@ -36,7 +36,7 @@ impl Proxy {
             Ok(reached) => reached,
             Err(turned) => {
                 self.metrics.turned_away(Refusal::from(turned));
-                return turn_away(client).await;
+                return Box::pin(turn_away(client)).await;
             }
         };
         self.metrics.held(&way.room, visit.waited());

@@ -160,6 +160,11 @@ impl Upstreams {
         if reuse && let Some(kept) = self.take(endpoint.address()) {
             return Ok(Connection::Http1(kept));
         }
+        // Boxed, as the other below: whoever waits should not carry the room for it.
+        Box::pin(self.new_http1(endpoint, deadline)).await
+    }
+
+    async fn new_http1(&self, endpoint: &Busy, deadline: Instant) -> io::Result<Connection> {
         let stream = self.dial(endpoint, deadline).await?;
         let handshake = http1::Builder::new()
             .max_headers(super::MAX_HEADERS)
@@ -185,6 +190,13 @@ impl Upstreams {
             connection.used = Instant::now();
             return Ok(connection.lend());
         }
+        let connection = Box::pin(self.new_http2(endpoint, deadline)).await?;
+        let lent = connection.lend();
+        open.push(connection);
+        Ok(lent)
+    }
+
+    async fn new_http2(&self, endpoint: &Busy, deadline: Instant) -> io::Result<Multiplexed> {
         let stream = self.dial(endpoint, deadline).await?;
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -208,15 +220,12 @@ impl Upstreams {
                 tracing::debug!(%error, "Connection to a target ended");
             }
         });
-        let connection = Multiplexed {
+        Ok(Multiplexed {
             sender,
             lease: Lease::default(),
             most,
             used: Instant::now(),
-        };
-        let lent = connection.lend();
-        open.push(connection);
-        Ok(lent)
+        })
     }
 
     fn take(&self, address: SocketAddr) -> Option<http1::SendRequest<Sent>> {
