@@ -16,7 +16,8 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Semaphore, mpsc, watch},
+    task::yield_now,
     time::{Instant, timeout_at},
 };
 
@@ -30,6 +31,8 @@ pub struct House {
     taken: AtomicUsize,
     /// Rooms for which somebody has to knock.
     knocks: mpsc::Sender<Arc<Room>>,
+    /// Who may leave their seats at once.
+    turns: Semaphore,
 }
 
 #[derive(Debug)]
@@ -79,6 +82,9 @@ pub struct Visit {
 #[derive(Debug)]
 struct Seat(Arc<Room>);
 
+/// Few, so that thousands who wake together are at the target one after the other, and not all of
+/// them half way.
+const TURNS: usize = 8;
 /// How often passing traffic is reported while the target may be falling asleep.
 const REPORT: Duration = Duration::from_secs(1);
 
@@ -90,6 +96,7 @@ impl House {
             seats,
             taken: AtomicUsize::new(0),
             knocks,
+            turns: Semaphore::new(TURNS),
         })
     }
 
@@ -99,6 +106,12 @@ impl House {
 
     pub fn free(&self) -> usize {
         self.seats.saturating_sub(self.taken())
+    }
+
+    /// Resolves when those who left before have been served as far as they can be now.
+    async fn turn(&self) {
+        let _turn = self.turns.acquire().await;
+        yield_now().await;
     }
 }
 
@@ -293,15 +306,21 @@ impl Visit {
     pub async fn endpoint(&mut self, port: &str) -> Result<Busy, Turned> {
         self.room.report();
         let mut endpoints = self.room.endpoints.subscribe();
+        let mut has_turn = false;
         loop {
             let choice = {
                 let known = endpoints.borrow_and_update();
                 endpoint::choose(known.get(port), self.avoided, Instant::now())
             };
             let until = match choice {
-                endpoint::Choice::This(busy) => {
+                endpoint::Choice::This(busy) if has_turn || self.seat.is_none() => {
                     self.seat = None;
                     return Ok(busy);
+                }
+                endpoint::Choice::This(_) => {
+                    self.room.house.turn().await;
+                    has_turn = true;
+                    continue;
                 }
                 endpoint::Choice::Later(moment) => moment.min(self.deadline),
                 endpoint::Choice::None => self.deadline,
@@ -312,6 +331,7 @@ impl Visit {
                 self.room.grows_cold();
             }
             self.room.knock();
+            has_turn = false;
             if timeout_at(until, endpoints.changed()).await.is_err() && until >= self.deadline {
                 return Err(Turned::Late);
             }

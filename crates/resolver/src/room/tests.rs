@@ -31,7 +31,7 @@ async fn all_seats_are_released_by_the_change_that_brings_an_endpoint() {
         async move { visit.endpoint(PORT).await.map(|busy| busy.address()) }
     });
     let (reached, ()) = tokio::join!(join_all(visits), async {
-        tokio::task::yield_now().await;
+        yield_now().await;
         assert_eq!(room.waiting(), 1_000);
         advance(Duration::from_secs(5)).await;
         room.publish(&ready(&["10.0.0.1:80"]));
@@ -43,6 +43,29 @@ async fn all_seats_are_released_by_the_change_that_brings_an_endpoint() {
         "on that very event"
     );
     assert_eq!((room.waiting(), room.house.taken()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_released_reaches_the_target_before_the_next_leave() {
+    let (room, _heard) = room(limits(1_000), 10_000);
+    let (on_the_way, most) = (&AtomicUsize::new(0), &AtomicUsize::new(0));
+    let visits = (0..1_000).map(|_| {
+        let mut visit = room.visit();
+        async move {
+            let endpoint = visit.endpoint(PORT).await.unwrap();
+            let now = on_the_way.fetch_add(1, Ordering::Relaxed) + 1;
+            most.fetch_max(now, Ordering::Relaxed);
+            yield_now().await;
+            on_the_way.fetch_sub(1, Ordering::Relaxed);
+            drop(endpoint);
+        }
+    });
+    tokio::join!(join_all(visits), async {
+        yield_now().await;
+        room.publish(&ready(&["10.0.0.1:80"]));
+    });
+    let most = most.load(Ordering::Relaxed);
+    assert!(most <= 2 * TURNS, "{most} were on the way at once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +126,7 @@ async fn many_who_wait_cause_one_knock() {
         async move { visit.endpoint(PORT).await.is_ok() }
     });
     tokio::join!(join_all(visits), async {
-        tokio::task::yield_now().await;
+        yield_now().await;
         assert!(heard.try_recv().is_ok());
         assert!(heard.try_recv().is_err(), "one at a time");
         assert!(room.still_wants_knocks());
