@@ -109,15 +109,20 @@ impl Busy {
         self.lease = lease;
     }
 
-    /// It does not take connections: others are preferred for a while, longer each time.
+    /// It does not take connections: others are preferred for a while, longer each time. Those who
+    /// tried at once are one time.
     pub fn shun(&self) {
+        let now = Instant::now();
         let mut shunned = self.endpoint.shunned.lock();
+        if shunned.is_some_and(|shunned| now < shunned.until) {
+            return;
+        }
         let times = shunned.map_or(0, |shunned| shunned.times + 1);
         let pause = SHUNNED
             .saturating_mul(2_u32.saturating_pow(times))
             .min(LONGEST);
         *shunned = Some(Shunned {
-            until: Instant::now() + pause,
+            until: now + pause,
             times,
         });
     }

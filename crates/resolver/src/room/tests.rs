@@ -150,6 +150,22 @@ async fn an_endpoint_that_refuses_is_left_alone_for_a_while() {
     assert_eq!(begun.elapsed(), SHUNNED_FIRST, "and both are tried again");
 }
 
+#[tokio::test(start_paused = true)]
+async fn many_who_are_refused_at_once_are_no_reason_to_stay_away_longer() {
+    let (room, _heard) = room(limits(10), 10);
+    room.publish(&ready(&["10.0.0.1:80"]));
+    let mut visit = room.visit();
+    let at_once = [(); 5].map(|()| room.visit());
+    let mut refused = Vec::new();
+    for mut visit in at_once {
+        refused.push(visit.endpoint(PORT).await.unwrap());
+    }
+    refused.iter().for_each(Busy::shun);
+    let begun = Instant::now();
+    visit.endpoint(PORT).await.unwrap();
+    assert_eq!(begun.elapsed(), SHUNNED_FIRST);
+}
+
 const SHUNNED_FIRST: Duration = Duration::from_millis(50);
 
 #[tokio::test(start_paused = true)]
