@@ -1,7 +1,7 @@
 //! Metrics, by KubeElasti's names and some of our own. No label has a value that a client can choose.
 
 use crate::{directory::Directory, proxy::answer::Refusal, room::Room};
-use http::Method;
+use http::{Method, StatusCode};
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry,
     core::{Collector, Desc},
@@ -112,8 +112,7 @@ impl Metrics {
         })
     }
 
-    pub fn answered(&self, room: &Room, method: &Method, status: u16, took: Duration) {
-        let status = status.to_string();
+    pub fn answered(&self, room: &Room, method: &Method, status: StatusCode, took: Duration) {
         let labels = [
             &*room.service,
             &*room.service,
@@ -122,7 +121,7 @@ impl Metrics {
             &*room.namespace,
             word(method),
             "",
-            &status,
+            status.as_str(),
             "",
         ];
         self.requests
@@ -133,7 +132,7 @@ impl Metrics {
     pub fn refused(&self, room: Option<&Room>, method: &Method, refusal: Refusal, took: Duration) {
         self.refused.with_label_values(&[refusal.label()]).inc();
         let (service, namespace) = room.map_or(("", ""), |room| (&*room.service, &*room.namespace));
-        let status = refusal.status().as_u16().to_string();
+        let status = refusal.status();
         let labels = [
             service,
             service,
@@ -142,7 +141,7 @@ impl Metrics {
             namespace,
             word(method),
             "",
-            &status,
+            status.as_str(),
             refusal.label(),
         ];
         self.requests

@@ -9,6 +9,7 @@ mod idle;
 pub mod peek;
 mod tcp;
 pub mod upstream;
+mod wire;
 
 use self::{
     answer::Refusal,
@@ -17,6 +18,7 @@ use self::{
     peek::{Spoken, has_preface, left, peek, reminded},
     tcp::turn_away,
     upstream::Upstreams,
+    wire::Wire,
 };
 use crate::{
     metrics::Metrics,
@@ -192,7 +194,7 @@ impl Proxy {
             .max_headers(MAX_HEADERS)
             .max_header_size(MAX_HEAD)
             .max_buf_size(MAX_HEAD)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(Wire::new(stream), service)
             .with_upgrades();
         let mut connection = pin!(connection);
         // A connection that has read nothing ends at once, and with it the request that lies in the

@@ -310,7 +310,7 @@ impl Visit {
         loop {
             let choice = {
                 let known = endpoints.borrow_and_update();
-                endpoint::choose(known.get(port), self.avoided, Instant::now())
+                endpoint::choose(known.get(port), self.avoided)
             };
             let until = match choice {
                 endpoint::Choice::This(busy) if has_turn || self.seat.is_none() => {

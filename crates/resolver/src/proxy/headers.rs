@@ -16,9 +16,21 @@ const HELD: HeaderName = HeaderName::from_static("x-elasti-held");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
+static HOP_BY_HOP: [HeaderName; 6] = [
+    header::CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
 /// Hop-by-hop headers end here, those that `Connection` names among them. `true` if the message
 /// asks for, or grants, a WebSocket: then these two stay.
 pub fn end_hop(headers: &mut HeaderMap) -> bool {
+    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return false;
+    }
     let websocket = is_websocket(headers);
     let upgrade = headers.get(header::UPGRADE).cloned();
     let named: Vec<HeaderName> = headers
@@ -34,14 +46,7 @@ pub fn end_hop(headers: &mut HeaderMap) -> bool {
     let wants_trailers = headers
         .get(header::TE)
         .is_some_and(|value| contains(value, "trailers"));
-    for name in [
-        header::CONNECTION,
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        header::TE,
-        header::TRANSFER_ENCODING,
-        header::UPGRADE,
-    ] {
+    for name in &HOP_BY_HOP {
         headers.remove(name);
     }
     if wants_trailers {
@@ -87,7 +92,7 @@ pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: IpAddr) {
         }
     }
     chain.push_str(&client);
-    if let Ok(chain) = HeaderValue::from_str(&chain) {
+    if let Ok(chain) = HeaderValue::try_from(chain) {
         headers.insert(FORWARDED_FOR, chain);
     }
     if let Some(host) = headers.get(header::HOST).cloned() {
@@ -97,7 +102,7 @@ pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: IpAddr) {
         .entry(FORWARDED_PROTO)
         .or_insert(HeaderValue::from_static("http"));
     if !headers.contains_key(&TRACEPARENT)
-        && let Ok(trace) = HeaderValue::from_str(&new_trace())
+        && let Ok(trace) = HeaderValue::try_from(new_trace())
     {
         headers.insert(TRACEPARENT, trace);
     }
@@ -125,12 +130,13 @@ pub fn is_framed_once(headers: &HeaderMap) -> bool {
 /// Version, trace, span, and that nobody has decided to record it. A map's seed is random enough
 /// for names that must only differ.
 fn new_trace() -> String {
-    let random = || RandomState::new().hash_one(());
+    let seed = RandomState::new();
+    let random = |part: u8| seed.hash_one(part);
     format!(
         "00-{:016x}{:016x}-{:016x}-00",
-        random() | 1,
-        random(),
-        random() | 1
+        random(0) | 1,
+        random(1),
+        random(2) | 1
     )
 }
 

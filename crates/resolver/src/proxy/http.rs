@@ -80,7 +80,7 @@ pub(super) async fn answer(
                 return Ok(response.map(|body| Answer::Target { body, busy: None }));
             }
             finish(proxy, way, &visit, version, &mut response);
-            let status = response.status().as_u16();
+            let status = response.status();
             proxy
                 .metrics
                 .answered(&way.room, &method, status, visit.age());

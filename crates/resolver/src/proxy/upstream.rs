@@ -1,5 +1,6 @@
 //! Connections to targets: new ones, and those that are kept for the next request.
 
+use super::wire::Wire;
 use crate::{
     metrics::{Dialled, Metrics},
     room::{Busy, Lease},
@@ -168,7 +169,7 @@ impl Upstreams {
         let stream = self.dial(endpoint, deadline).await?;
         let handshake = http1::Builder::new()
             .max_headers(super::MAX_HEADERS)
-            .handshake(TokioIo::new(stream))
+            .handshake(Wire::new(stream))
             .await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
         self.0.tasks.spawn(async move {
@@ -231,14 +232,21 @@ impl Upstreams {
     fn take(&self, address: SocketAddr) -> Option<http1::SendRequest<Sent>> {
         let mut kept = self.0.kept.lock();
         let idle = &mut kept.get_mut(&address)?.http1;
-        idle.retain(|(sender, _)| !sender.is_closed());
-        let free = idle
-            .iter()
-            .rev()
-            .take(LOOKS)
-            .position(|(sender, _)| sender.is_ready())?;
-        let at = idle.len() - 1 - free;
-        Some(idle.remove(at).0)
+        let mut looks = 0;
+        for at in (0..idle.len()).rev() {
+            let sender = &idle[at].0;
+            if sender.is_closed() {
+                idle.remove(at);
+            } else if sender.is_ready() {
+                return Some(idle.remove(at).0);
+            } else {
+                looks += 1;
+                if looks == LOOKS {
+                    break;
+                }
+            }
+        }
+        None
     }
 
     /// Keeps a connection for the next request; it is free once its answer was read to the end.

@@ -50,12 +50,9 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(super) fn choose(
     endpoints: Option<&Vec<Arc<Endpoint>>>,
     avoided: Option<SocketAddr>,
-    now: Instant,
 ) -> Choice {
     let endpoints = endpoints.map_or(&[][..], Vec::as_slice);
-    let willing = endpoints
-        .iter()
-        .filter(|endpoint| !endpoint.is_shunned(now));
+    let willing = endpoints.iter().filter(|endpoint| !endpoint.is_shunned());
     let reluctance = |endpoint: &&Arc<Endpoint>| {
         let is_avoided = avoided == Some(endpoint.address);
         (is_avoided, endpoint.busy.load(Ordering::Relaxed))
@@ -80,8 +77,9 @@ impl Endpoint {
         }
     }
 
-    fn is_shunned(&self, now: Instant) -> bool {
-        self.shunned_until().is_some_and(|until| now < until)
+    fn is_shunned(&self) -> bool {
+        self.shunned_until()
+            .is_some_and(|until| Instant::now() < until)
     }
 
     fn shunned_until(&self) -> Option<Instant> {
