@@ -10,21 +10,34 @@ use elasti_runtime::{admin, logs, readiness::Readiness, sentry, shutdown};
 use kube::{Client, Config};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use prometheus::Registry;
-use std::{iter, process::ExitCode, sync::Arc, time::Duration};
+use std::{io, iter, process::ExitCode, sync::Arc, thread, time::Duration};
+use tokio::runtime::{self, Runtime};
 use tokio_util::sync::CancellationToken;
 
 /// An API server that does not even answer is given up soon, and tried again.
 const CONNECT: Duration = Duration::from_secs(5);
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run(Cli::parse()).await {
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match runtime()
+        .map_err(Into::into)
+        .and_then(|runtime| runtime.block_on(run(cli)))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("elasti-resolver: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// A limit of CPU counts, too. Where there is one core, threads would only wait for each other.
+fn runtime() -> io::Result<Runtime> {
+    let mut builder = match thread::available_parallelism()?.get() {
+        1 => runtime::Builder::new_current_thread(),
+        _ => runtime::Builder::new_multi_thread(),
+    };
+    builder.enable_all().build()
 }
 
 async fn run(cli: Cli) -> Result<()> {
