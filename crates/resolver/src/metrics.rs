@@ -340,7 +340,7 @@ mod tests {
         registry.register(Box::new(queued)).unwrap();
         let _one = connections.try_acquire().unwrap();
         let method = Method::from_bytes(b"MADE-UP").unwrap();
-        metrics.answered(&room, &method, 200, Duration::ZERO);
+        metrics.answered(&room, &method, StatusCode::OK, Duration::ZERO);
         metrics.refused(None, &method, Refusal::Unknown, Duration::ZERO);
         metrics.found(true, Some(&room));
         metrics.held(&room, Some(Duration::ZERO));

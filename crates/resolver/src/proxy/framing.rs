@@ -189,8 +189,9 @@ impl Head {
                     self.chunked = true;
                 }
             }
-            b'h' | b'H' if value(line, b"host").is_some() => {
-                if std::mem::replace(&mut self.host, true) {
+            b'h' | b'H' => {
+                let is_host = value(line, b"host").is_some();
+                if is_host && std::mem::replace(&mut self.host, true) {
                     return None;
                 }
             }

@@ -204,7 +204,7 @@ async fn the_time_from_the_first_who_waits_to_the_first_endpoint_is_told_once() 
     let (mut first, mut second) = (room.visit(), room.visit());
     let waits = async { tokio::join!(first.endpoint(PORT), second.endpoint(PORT)) };
     let (_, ()) = tokio::join!(waits, async {
-        tokio::task::yield_now().await;
+        yield_now().await;
         advance(Duration::from_secs(5)).await;
         let took = room.publish(&ready(&["10.0.0.1:80"]));
         assert_eq!(took, Some(Duration::from_secs(5)));
