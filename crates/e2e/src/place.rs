@@ -169,6 +169,7 @@ impl Place {
             ["get", "all,endpointslices", "--output=wide"].as_slice(),
             &["get", "events", "--sort-by=.lastTimestamp"],
             &["get", "elastiservices", "--output=yaml"],
+            &["logs", "--selector=of=resolver", "--tail=100"],
         ] {
             match self.kubectl_text(args) {
                 Ok(text) => eprintln!(
