@@ -28,7 +28,7 @@ impl Measurement<'_> {
             let moved: Moved = Helper::start(stage, Core::Any, role)?.says().await?;
             let more = resolver.memory()?.peak - before;
             let figure = format!("1 GiB {what} a client: memory that it took, at most");
-            self.report.add(figure, more, "MiB", Goal::Below(4.0));
+            self.report.add(figure, more, "MiB", Goal::Below(8.0));
             let figure = format!("1 GiB {what} a client");
             self.report
                 .add(figure, 1_024.0 / moved.seconds, "MiB/s", Goal::None);
