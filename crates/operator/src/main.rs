@@ -8,13 +8,13 @@ use axum::Router;
 use clap::Parser;
 use elasti_operator::Parts;
 use elasti_runtime::{
-    admin,
+    admin, client,
     lease::{Claim, Leadership},
     logs,
     readiness::Readiness,
     sentry, shutdown,
 };
-use kube::{Client, Config};
+use kube::Config;
 use prometheus::Registry;
 use std::{io, process::ExitCode, time::Duration};
 use tokio::{net::TcpListener, time::timeout};
@@ -61,7 +61,7 @@ async fn work(cli: Cli) -> Result<()> {
     config.connect_timeout = Some(CONNECT);
     // Retries are ours: one inside a call would write after the claim has ended.
     config.default_retry = false;
-    let client = Client::try_from(config.clone())?;
+    let client = client::builder(config.clone())?.build();
     let shutdown = CancellationToken::new();
     let signals = shutdown::on_signals(shutdown.clone())?;
     let registry = Registry::new();

@@ -15,6 +15,7 @@ use crate::{
 use elasti_api::{ElastiService, names::PRIVATE_LABEL};
 use elasti_runtime::{
     admin::Pages,
+    client,
     lease::Claim,
     readiness::Readiness,
     watch::{Change, Key},
@@ -25,7 +26,7 @@ use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
     Client, Config,
     api::{ApiResource, DynamicObject},
-    client::{Body, ClientBuilder},
+    client::Body,
 };
 use prometheus::Registry;
 use std::{
@@ -57,7 +58,7 @@ impl Parts {
         readiness: Readiness,
     ) -> anyhow::Result<Self> {
         let metrics = Metrics::new(registry)?;
-        let client = Client::try_from(config.clone())?;
+        let client = client::builder(config.clone())?.build();
         let writer = writer(config, claim.clone())?;
         let operator = Operator::new(client, writer, claim, settings, metrics)?;
         Ok(Self {
@@ -109,7 +110,7 @@ fn writer(config: Config, claim: Claim) -> kube::Result<Client> {
             Err("this replica does not lead any more".into())
         }
     });
-    let builder = ClientBuilder::try_from(config)?;
+    let builder = client::builder(config)?;
     Ok(builder.with_layer(&gate).build())
 }
 

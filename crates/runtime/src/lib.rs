@@ -1,6 +1,7 @@
 //! What operator and resolver both need of their surroundings.
 
 pub mod admin;
+pub mod client;
 pub mod lease;
 pub mod logs;
 pub mod pool;
