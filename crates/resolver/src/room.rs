@@ -227,7 +227,7 @@ impl Room {
     }
 
     fn knock(self: &Arc<Self>) {
-        if !self.knocking.swap(true, Ordering::AcqRel)
+        if !self.knocking.swap(true, Ordering::SeqCst)
             && self.house.knocks.try_send(self.clone()).is_err()
         {
             self.knocking.store(false, Ordering::Release);
@@ -239,9 +239,9 @@ impl Room {
         if self.waiting() > 0 {
             return true;
         }
-        self.knocking.store(false, Ordering::Release);
-        // Somebody may have sat down between the look and the store.
-        self.waiting() > 0 && !self.knocking.swap(true, Ordering::AcqRel)
+        self.knocking.swap(false, Ordering::SeqCst);
+        // Somebody may have sat down in between: each of us writes before it looks at the other.
+        self.waiting.load(Ordering::SeqCst) > 0 && !self.knocking.swap(true, Ordering::SeqCst)
     }
 
     /// Resolves when an endpoint is ready.
@@ -261,7 +261,7 @@ impl Room {
         let seats = self.limits.lock().seats;
         let take = |counter: &AtomicUsize, most: usize| {
             let more = |taken| (taken < most).then_some(taken + 1);
-            counter.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more)
+            counter.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more)
         };
         take(&self.waiting, seats).map_err(|_| Turned::Full)?;
         if take(&self.house.taken, self.house.seats).is_err() {
