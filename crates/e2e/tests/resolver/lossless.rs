@@ -1,4 +1,4 @@
-use anyhow::Result;
+use anyhow::{Context, Result};
 use elasti_api::{Mode, Phase};
 use elasti_e2e::{
     fetch,
@@ -50,18 +50,14 @@ fn no_request_is_lost_while_somebody_scales_to_zero_again_and_again() -> Result<
             }
             Ok::<_, anyhow::Error>(())
         };
-        tokio::select! {
-            done = cycles => done?,
-            _ = clients => {}
-        }
+        let done = tokio::select! {
+            done = cycles => done,
+            _ = clients => Ok(()),
+        };
         let lost = lost.into_inner();
-        assert!(
-            lost.is_empty(),
-            "{} of {} lost: {lost:?}",
-            lost.len(),
-            asked.get()
-        );
-        Ok(())
+        let told = format!("{} of {} lost: {lost:?}", lost.len(), asked.get());
+        assert!(lost.is_empty(), "{told}");
+        done.context(told)
     })
 }
 
