@@ -39,8 +39,10 @@ e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the o
 	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
 	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage) -- --ignored
 
-demo: $(CLUSTER) ## See it work on a local cluster, or the one of KUBECONFIG
-	@$(if $(KUBECONFIG),,$(CLUSTER) up;) hack/demo $(CLUSTER)
+demo: prometheus ## See it work on a local cluster: asleep, woken by a visitor, out of the path
+	$(SAY) "Building everything (five minutes the first time)"
+	$(CARGO) build --workspace --bins
+	@$(OUT)/debug/elasti-demo
 
 bench: haproxy ## How long the local cluster takes to come and go, and what operator and resolver cost (35 minutes)
 	$(SAY) "Building operator, resolver and what measures them (six minutes the first time)"
@@ -55,9 +57,11 @@ cluster-down: $(CLUSTER) ## End the local cluster and remove all that belongs to
 
 images: $(CLUSTER) ## Write the images to target/images
 	$(SAY) "Building and writing images (six minutes the first time)"
-	$(CARGO) build --quiet --release --package elasti-e2e --bin elasti-echo
+	$(CARGO) build --quiet --release --package elasti-operator --package elasti-resolver --package elasti-e2e --bins
 	mkdir -p target/images
-	$(CLUSTER) image elasti.local/echo:demo $(OUT)/release/elasti-echo target/images/echo.tar
+	for part in operator resolver echo; do \
+	  $(CLUSTER) image elasti.local/$$part:demo $(OUT)/release/elasti-$$part target/images/$$part.tar; \
+	done
 	@ls -l target/images
 
 crd: ## Print the CRD anew after a change of the API

@@ -1,6 +1,6 @@
 //! What is asked is answered, and some paths do more: `/hold` is answered, and `/events` ended, only
-//! after somebody asked for `/release`; `/held` tells how many wait for that, and `/exit` ends the
-//! process where it stands.
+//! after somebody asked for `/release`; `/held` tells how many wait for that, `/metrics` how many
+//! came, and `/exit` ends the process where it stands.
 
 use anyhow::Result;
 use futures::{SinkExt, StreamExt, future, stream};
@@ -8,13 +8,19 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     Request, Response,
     body::{Body, Bytes, Frame, Incoming},
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, USER_AGENT},
     server::conn::{http1, http2},
     service::service_fn,
     upgrade::{self, OnUpgrade},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::{env, process, sync::Arc};
+use std::{
+    env, process,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -26,6 +32,8 @@ use tokio_tungstenite::{
 };
 
 const SERVED_BY: HeaderName = HeaderName::from_static("x-served-by");
+
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
 /// One receiver for each that waits.
 #[derive(Clone, Default)]
@@ -60,8 +68,15 @@ where
 
 impl Answers {
     async fn answer(self, request: Request<Incoming>) -> Result<Response<Answer>, hyper::Error> {
+        if !is_of_the_cluster(&request) {
+            count();
+        }
         let mut response = match request.uri().path() {
             "/exit" => process::exit(1),
+            "/metrics" => text(format!(
+                "requests_total {}\n",
+                REQUESTS.load(Ordering::Relaxed)
+            )),
             "/held" => text(self.0.receiver_count().to_string()),
             "/release" => {
                 self.0.send_replace(());
@@ -117,6 +132,17 @@ fn text(text: String) -> Response<Answer> {
 fn whole(bytes: Vec<u8>) -> Response<Answer> {
     let body = Full::from(bytes).map_err(|never| match never {});
     Response::new(body.boxed_unsync())
+}
+
+/// One more visitor.
+pub(crate) fn count() {
+    REQUESTS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Probes, and Prometheus.
+fn is_of_the_cluster(request: &Request<impl Body>) -> bool {
+    let agent = request.headers().get(USER_AGENT).map(HeaderValue::as_bytes);
+    agent.is_some_and(|agent| agent.starts_with(b"kube-probe") || agent.starts_with(b"Prometheus"))
 }
 
 fn is_grpc(request: &Request<impl Body>) -> bool {

@@ -1,3 +1,4 @@
+use crate::http;
 use anyhow::Result;
 use tokio::{
     io::{AsyncWriteExt, copy},
@@ -8,6 +9,7 @@ pub(crate) const GREETING: &str = "220 echo\r\n";
 
 /// Says its greeting first, then all that it hears, until the other side has no more to say.
 pub(crate) async fn echo(mut stream: TcpStream, greeting: &str) -> Result<()> {
+    http::count();
     stream.write_all(greeting.as_bytes()).await?;
     let (mut from, mut to) = stream.split();
     copy(&mut from, &mut to).await?;

@@ -1,0 +1,101 @@
+//! Elasti itself, from its own manifests.
+
+use crate::step;
+use anyhow::{Context, Result, ensure};
+use elasti_cluster::Cluster;
+use elasti_e2e::built;
+use std::{
+    env, fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+const OVERLAY: &str = "target/demo";
+
+pub(crate) fn install(cluster: &Cluster) -> Result<()> {
+    step("Installing Elasti: two operators, two resolvers (config/base)");
+    let mut images = String::new();
+    for part in ["operator", "resolver"] {
+        let (name, tag) = image(cluster, part)?;
+        images +=
+            &format!("  - name: elasti.local/{part}\n    newName: {name}\n    newTag: \"{tag}\"\n");
+    }
+    fs::create_dir_all(OVERLAY)?;
+    let text = format!("resources:\n  - ../../config/base\nimages:\n{images}");
+    fs::write(Path::new(OVERLAY).join("kustomization.yaml"), text)?;
+    let apply = ["apply", "--server-side", "--force-conflicts", "-k", OVERLAY];
+    kubectl(cluster, &apply, "")?;
+    for name in ["elasti-operator-controller-manager", "elasti-resolver"] {
+        rolled_out(cluster, "elasti", name)?;
+    }
+    Ok(())
+}
+
+/// Name and tag of an image: made of a binary and loaded, under a tag that names its content, so that
+/// what has not changed is not started anew; or where the user of another cluster has put it.
+pub(crate) fn image(cluster: &Cluster, part: &str) -> Result<(String, String)> {
+    if !cluster.is_local() {
+        let folder = env::var("ELASTI_DEMO_IMAGES").context(
+            "set ELASTI_DEMO_IMAGES to where the cluster of KUBECONFIG finds the images of `make images`, such as registry.example.com/elasti",
+        )?;
+        return Ok((format!("{folder}/{part}"), "demo".into()));
+    }
+    let binary = built(&format!("elasti-{part}"))?;
+    let mut hasher = DefaultHasher::new();
+    fs::read(&binary)?.hash(&mut hasher);
+    let (name, tag) = (
+        format!("elasti.local/{part}"),
+        format!("{:016x}", hasher.finish()),
+    );
+    cluster.load_image(&binary, Some(&format!("{name}:{tag}")))?;
+    Ok((name, tag))
+}
+
+pub(crate) fn apply(cluster: &Cluster, manifests: &str) -> Result<()> {
+    let apply = [
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--filename=-",
+    ];
+    kubectl(cluster, &apply, manifests)
+}
+
+pub(crate) fn rolled_out(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
+    let deployment = format!("deployment/{name}");
+    let wait = [
+        "-n",
+        namespace,
+        "rollout",
+        "status",
+        &deployment,
+        "--timeout=120s",
+    ];
+    kubectl(cluster, &wait, "")?;
+    println!("  {name} is there");
+    Ok(())
+}
+
+fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> Result<()> {
+    let mut command: Command = cluster.command("kubectl")?;
+    let mut child = command
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("running kubectl")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    ensure!(
+        output.status.success(),
+        "kubectl {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
