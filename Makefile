@@ -60,7 +60,7 @@ images: $(CLUSTER) ## Write the images to target/images
 	$(CARGO) build --quiet --release --package elasti-operator --package elasti-resolver --package elasti-e2e --bins
 	mkdir -p target/images
 	for part in operator resolver echo; do \
-	  $(CLUSTER) image elasti.local/$$part:demo $(OUT)/release/elasti-$$part target/images/$$part.tar; \
+	  $(CLUSTER) image elasti.local/$$part:latest $(OUT)/release/elasti-$$part target/images/$$part.tar; \
 	done
 	@ls -l target/images
 

@@ -73,7 +73,7 @@ pub(crate) fn observe(
         } else {
             opinion(&memory, moment)
         },
-        may_sleep: memory.may_sleep.unwrap_or(true),
+        may_sleep: spec.enabled_period.is_none() || memory.may_sleep.unwrap_or(true),
         last_active: status
             .last_scaled_up_time
             .map(|time| time.0)

@@ -93,6 +93,14 @@ impl Directory {
     pub fn change_ports(&self, change: Change<Ports>) {
         let mut known = self.known.lock();
         let changed = differences(&mut known.ports, change);
+        for (key, before, now) in &changed {
+            // One that is made anew must not close the door on those who wait.
+            if let (Some(before), None) = (before, now)
+                && known.rooms.contains_key(&key.beside(&before.service))
+            {
+                known.ports.insert(key.clone(), before.clone());
+            }
+        }
         if self.dial == Dial::ClusterIp {
             for (key, before, now) in changed {
                 for ports in before.into_iter().chain(now) {
@@ -216,6 +224,8 @@ impl Known {
         let Some((_, declared)) = oldest else {
             self.rooms.remove(service);
             self.by_service.remove(service);
+            let private = names::private_service(&service.name);
+            self.ports.remove(&service.beside(&private));
             return None;
         };
         let declared = declared.clone();

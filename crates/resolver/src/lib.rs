@@ -1,6 +1,7 @@
 //! The Elasti resolver: it holds the traffic of sleeping services, has them woken, forwards, and
 //! leaves the path.
 
+mod alive;
 pub mod directory;
 mod internal;
 mod knock;

@@ -1,18 +1,17 @@
 //! One listener for each port that stands for a service, opened and closed as services come and go.
 
-use crate::{proxy::Proxy, route::Table};
+use crate::{alive::watch_over, proxy::Proxy, route::Table};
 use elasti_runtime::readiness::Pending;
-use futures::FutureExt;
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     io,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -31,6 +30,8 @@ pub struct Listeners {
 /// Before a port that could not be opened, or a connection that could not be taken, is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
+/// After so long a silence a client is asked whether it is still there.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// On every address; a host without IPv6 has none of that kind.
 pub async fn bind(port: u16) -> io::Result<TcpListener> {
@@ -47,8 +48,8 @@ pub async fn bind(port: u16) -> io::Result<TcpListener> {
 impl Listeners {
     /// The port on which requests say whose they are.
     pub async fn named(&self, listener: TcpListener) {
-        let serve = |proxy: Proxy, stream: TcpStream, client| async move {
-            proxy.named(stream, client).await;
+        let serve = |proxy: Proxy, stream: TcpStream, client, permit| async move {
+            proxy.named(stream, client, Some(permit)).await;
         };
         self.accept(listener, &self.stop, serve).await;
     }
@@ -95,10 +96,10 @@ impl Listeners {
         let closed = self.stop.child_token();
         let (this, token) = (self.clone(), closed.clone());
         self.tasks.spawn(async move {
-            let serve = move |proxy: Proxy, stream, client| async move {
+            let serve = move |proxy: Proxy, stream, client, permit| async move {
                 let way = proxy.table().by_port.get(&port).cloned();
                 if let Some(way) = way {
-                    proxy.routed(way, stream, client).await;
+                    proxy.routed(way, stream, client, Some(permit)).await;
                 }
             };
             this.accept(listener, &token, serve).await;
@@ -108,7 +109,7 @@ impl Listeners {
 
     async fn accept<F, R>(&self, listener: TcpListener, closed: &CancellationToken, serve: F)
     where
-        F: Fn(Proxy, TcpStream, std::net::SocketAddr) -> R,
+        F: Fn(Proxy, TcpStream, SocketAddr, OwnedSemaphorePermit) -> R,
         R: Future<Output = ()> + Send + 'static,
     {
         let accepting = async {
@@ -119,9 +120,9 @@ impl Listeners {
                         let Ok(permit) = self.connections.clone().acquire_owned().await else {
                             return;
                         };
-                        let served = serve(self.proxy.clone(), stream, client);
-                        // An async block around it would carry it twice.
-                        self.tasks.spawn(served.map(|()| drop(permit)));
+                        watch_over(&stream, FORGOTTEN);
+                        self.tasks
+                            .spawn(serve(self.proxy.clone(), stream, client, permit));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "Could not take a connection");

@@ -25,8 +25,9 @@ use crate::{
     room::{Busy, Turned, Visit},
     route::{Naming, Speaks, Table, Way},
 };
-use ::http::StatusCode;
+use ::http::{HeaderValue, Request, StatusCode, header::CONNECTION};
 use hyper::{
+    body::Incoming,
     server::conn::{http1, http2},
     service::service_fn,
     upgrade::OnUpgrade,
@@ -37,7 +38,7 @@ use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Durat
 use tokio::{
     io::copy_bidirectional,
     net::TcpStream,
-    sync::{Notify, watch},
+    sync::{Notify, OwnedSemaphorePermit, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -49,9 +50,15 @@ pub struct Proxy {
     metrics: Arc<Metrics>,
     table: watch::Receiver<Arc<Table>>,
     tasks: TaskTracker,
+    /// Clients are asked to go elsewhere.
+    leaving: CancellationToken,
     /// Connections end when what they do is done.
     drain: CancellationToken,
 }
+
+/// For a connection whose requests are for several services: one of them is better asked directly.
+#[derive(Clone, Debug, Default)]
+struct Leave(CancellationToken);
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -94,6 +101,7 @@ impl Proxy {
         table: watch::Receiver<Arc<Table>>,
         metrics: Arc<Metrics>,
         tasks: TaskTracker,
+        leaving: CancellationToken,
         drain: CancellationToken,
     ) -> Self {
         Self {
@@ -102,6 +110,7 @@ impl Proxy {
             metrics,
             table,
             tasks,
+            leaving,
             drain,
         }
     }
@@ -112,7 +121,13 @@ impl Proxy {
 
     /// A connection on a port that stands for one port of one service. What comes after the wait is
     /// boxed: whoever waits should not carry the room for it.
-    pub async fn routed(&self, way: Arc<Way>, stream: TcpStream, client: SocketAddr) {
+    pub async fn routed(
+        &self,
+        way: Arc<Way>,
+        stream: TcpStream,
+        client: SocketAddr,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
         self.metrics.found(true, Some(&way.room));
         let spoken = match way.speaks {
             Speaks::Opaque => Some(Spoken::Opaque),
@@ -134,16 +149,21 @@ impl Proxy {
                 if let Some(first) = self.hold(&way, &stream).await
                     && let Ok(stream) = reminded(stream)
                 {
-                    Box::pin(self.http1(Some(way), first, stream, client)).await;
+                    Box::pin(self.http1(Some(way), first, stream, client, permit)).await;
                 }
             }
         }
     }
 
     /// A connection on the proxy port: each request says whose it is.
-    pub async fn named(&self, stream: TcpStream, client: SocketAddr) {
+    pub async fn named(
+        &self,
+        stream: TcpStream,
+        client: SocketAddr,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
         match peek(&stream, self.settings.head).await {
-            Ok(Some(Spoken::Http1)) => self.http1(None, None, stream, client).await,
+            Ok(Some(Spoken::Http1)) => self.http1(None, None, stream, client, permit).await,
             Ok(Some(Spoken::Http2)) => self.http2(None, stream, client).await,
             Ok(Some(Spoken::Opaque | Spoken::Silence)) => turn_away(stream).await,
             Ok(None) | Err(_) => {}
@@ -170,9 +190,10 @@ impl Proxy {
         first: Option<Arrival>,
         stream: TcpStream,
         client: SocketAddr,
+        permit: Option<OwnedSemaphorePermit>,
     ) {
         let _ = stream.set_nodelay(true);
-        let stream = Checked::new(stream, self.settings.head);
+        let stream = Checked::new(stream, self.settings.head, permit);
         let (first, begun) = (Mutex::new(first), Notify::new());
         let tunnel = stream.tunnel();
         let service = service_fn(|request| {
@@ -181,9 +202,12 @@ impl Proxy {
             let answered = http::answer(self, way.as_ref(), arrival, client.ip(), request);
             let tunnel = &tunnel;
             async move {
-                let answer = answered.await?;
+                let mut answer = answered.await?;
                 if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                     tunnel.open();
+                } else if self.leaving.is_cancelled() {
+                    let close = HeaderValue::from_static("close");
+                    answer.headers_mut().insert(CONNECTION, close);
                 }
                 Ok::<_, Infallible>(answer)
             }
@@ -220,9 +244,14 @@ impl Proxy {
         let _ = stream.set_nodelay(true);
         let streams = Streams::default();
         let room = way.as_ref().map(|way| way.room.clone());
+        let leave = Leave::default();
+        let told = leave.clone();
         let proxy = self.clone();
         let begun = streams.clone();
-        let service = service_fn(move |request| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if way.is_none() {
+                request.extensions_mut().insert(told.clone());
+            }
             let (proxy, way, stream) = (proxy.clone(), way.clone(), begun.begin());
             async move {
                 let answer = http::answer(&proxy, way.as_ref(), None, client.ip(), request).await?;
@@ -245,12 +274,23 @@ impl Proxy {
         let to_the_pods = async {
             match room {
                 Some(room) => room.serving().await,
-                None => std::future::pending().await,
+                None => leave.0.cancelled().await,
             }
+        };
+        let elsewhere = async {
+            // Whoever comes now does not know better, and would come again.
+            if self.leaving.is_cancelled() {
+                std::future::pending::<()>().await;
+            }
+            self.leaving.cancelled().await;
         };
         let ended = tokio::select! {
             ended = &mut connection => ended,
             () = self.drain.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+            () = elsewhere => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

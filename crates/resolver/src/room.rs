@@ -75,7 +75,9 @@ pub struct Visit {
     begun: Instant,
     deadline: Instant,
     seat: Option<Seat>,
-    held: bool,
+    /// Whether it found the target asleep.
+    slept: bool,
+    held: Option<Duration>,
     avoided: Option<SocketAddr>,
 }
 
@@ -206,7 +208,8 @@ impl Room {
             room: self.clone(),
             begun,
             seat: None,
-            held: false,
+            slept: false,
+            held: None,
             avoided: None,
         }
     }
@@ -283,9 +286,9 @@ impl Visit {
         self.deadline
     }
 
-    /// How long it has waited for an endpoint, if it had to.
+    /// How long it has waited for a sleeping target, if it had to.
     pub fn waited(&self) -> Option<Duration> {
-        self.held.then(|| self.begun.elapsed())
+        self.held
     }
 
     pub fn age(&self) -> Duration {
@@ -314,7 +317,9 @@ impl Visit {
             };
             let until = match choice {
                 endpoint::Choice::This(busy) if has_turn || self.seat.is_none() => {
-                    self.seat = None;
+                    if self.seat.take().is_some() && self.slept {
+                        self.held = Some(self.begun.elapsed());
+                    }
                     return Ok(busy);
                 }
                 endpoint::Choice::This(_) => {
@@ -323,11 +328,13 @@ impl Visit {
                     continue;
                 }
                 endpoint::Choice::Later(moment) => moment.min(self.deadline),
-                endpoint::Choice::None => self.deadline,
+                endpoint::Choice::None => {
+                    self.slept = true;
+                    self.deadline
+                }
             };
             if self.seat.is_none() {
                 self.seat = Some(self.room.sit()?);
-                self.held = true;
                 self.room.grows_cold();
             }
             self.room.knock();

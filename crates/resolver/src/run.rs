@@ -124,6 +124,7 @@ impl Parts {
             table.clone(),
             metrics.clone(),
             tasks.clone(),
+            shutdown.clone(),
             drain.clone(),
         );
         let listeners = Listeners {
@@ -266,7 +267,7 @@ impl<'a> View<'a> {
                 }
                 let mut healths = healths.lock();
                 healths[at] = health;
-                if healths.iter().all(is_final) && pending.lock().take().is_some() {
+                if is_settled(&healths) && pending.lock().take().is_some() {
                     seen();
                 }
             };
@@ -321,11 +322,15 @@ fn understood(change: Change<Option<Declared>>) -> Change<Arc<Declared>> {
     }
 }
 
-fn is_final(health: &Health) -> bool {
-    matches!(
-        health,
-        Health::Synced | Health::Absent(_) | Health::Forbidden(_)
-    )
+/// Nothing more is to be expected. Whoever sees nothing at all is better not sent any traffic.
+fn is_settled(healths: &[Health]) -> bool {
+    let is_final = |health: &Health| {
+        matches!(
+            health,
+            Health::Synced | Health::Absent(_) | Health::Forbidden(_)
+        )
+    };
+    healths.iter().all(is_final) && healths.contains(&Health::Synced)
 }
 
 fn typed<K>(client: &Client, scope: &Scope) -> Api<K>

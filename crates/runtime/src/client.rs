@@ -12,15 +12,28 @@ use kube::{
     Config,
     client::{Body, ClientBuilder, ConfigExt},
 };
+use std::time::Duration;
 use tower::{BoxError, ServiceBuilder, util::BoxService};
+
+/// A watch that something in between has forgotten is silent, as one is with nothing to tell.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const AGAIN: Duration = Duration::from_secs(5);
+const TIMES: u32 = 3;
 
 type Service = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
 /// To be given layers, or built as it is.
 pub fn builder(config: Config) -> kube::Result<ClientBuilder<Service>> {
+    // It knows no way through a proxy, and says so better than we could.
+    if config.proxy_url.is_some() {
+        ClientBuilder::try_from(config.clone())?;
+    }
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
+    connector.set_keepalive(Some(KEEP_ALIVE));
+    connector.set_keepalive_interval(Some(AGAIN));
+    connector.set_keepalive_retries(Some(TIMES));
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let mut connector = TimeoutConnector::new(connector);
     connector.set_connect_timeout(config.connect_timeout);

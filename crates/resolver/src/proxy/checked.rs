@@ -14,6 +14,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
+    sync::OwnedSemaphorePermit,
     time::{Sleep, sleep},
 };
 
@@ -30,6 +31,8 @@ pub struct Checked {
     /// Exists while a head is not complete.
     slow: Option<Pin<Box<Sleep>>>,
     farewell: Option<Pin<Box<Sleep>>>,
+    /// Whatever it speaks later, it is a connection.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Set once the connection speaks another protocol.
@@ -51,7 +54,11 @@ const FAREWELL: Duration = Duration::from_secs(1);
 // === impl Checked ===
 
 impl Checked {
-    pub fn new(stream: TcpStream, patience: Duration) -> Self {
+    pub fn new(
+        stream: TcpStream,
+        patience: Duration,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Self {
         Self {
             stream,
             framing: Framing::default(),
@@ -60,6 +67,7 @@ impl Checked {
             patience,
             slow: None,
             farewell: None,
+            _permit: permit,
         }
     }
 
@@ -98,6 +106,9 @@ impl AsyncRead for Checked {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.tunnel.is_open() {
+            return Pin::new(&mut this.stream).poll_read(cx, buf);
+        }
         if this.refused.is_some() {
             return Poll::Ready(this.refuse(buf));
         }
@@ -105,9 +116,6 @@ impl AsyncRead for Checked {
         let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buf) else {
             return this.poll_slow(cx, buf);
         };
-        if this.tunnel.is_open() {
-            return Poll::Ready(read);
-        }
         let followed = this.framing.follow(&buf.filled()[before..]);
         if let Err(ambiguous) = followed {
             buf.set_filled(before + ambiguous.after);

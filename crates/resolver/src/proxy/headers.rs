@@ -108,6 +108,19 @@ pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: IpAddr) {
     }
 }
 
+/// HTTP/2 may give each cookie a field of its own, HTTP/1 may not.
+pub fn join_cookies(headers: &mut HeaderMap) {
+    let mut cookies = headers.get_all(header::COOKIE).iter();
+    let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else {
+        return;
+    };
+    let all = [first, second].into_iter().chain(cookies);
+    let joined: Vec<&[u8]> = all.map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&joined.join(&b"; "[..])) {
+        headers.insert(header::COOKIE, joined);
+    }
+}
+
 fn without_user(authority: &str) -> &str {
     authority
         .rsplit_once('@')

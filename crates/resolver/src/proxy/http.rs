@@ -1,7 +1,7 @@
 //! Requests: held until the target can take them, then forwarded as they are.
 
 use super::{
-    Arrival, Proxy,
+    Arrival, Leave, Proxy,
     answer::{self, Answer, Asked, Refusal, Refused},
     headers,
     upstream::{Connection, Sent},
@@ -12,7 +12,9 @@ use crate::{
 };
 use elasti_core::probe;
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
+    HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header::{self, Entry},
+    request::Parts,
 };
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Incoming};
@@ -64,8 +66,9 @@ pub(super) async fn answer(
     }
     let (version, method) = (request.version(), request.method().clone());
     let asked = Asked::of(request.headers());
+    let leave = request.extensions().get().cloned();
     let (mut parts, body) = request.into_parts();
-    let upgrade = prepare(&mut parts, client);
+    let upgrade = prepare(&mut parts, way, client);
     match forward(proxy, way, &mut visit, parts, body).await {
         Ok((mut response, busy)) => {
             let websocket = headers::end_hop(response.headers_mut());
@@ -79,7 +82,7 @@ pub(super) async fn answer(
                 proxy.connect_upgrades(upgrade, hyper::upgrade::on(&mut response), busy);
                 return Ok(response.map(|body| Answer::Target { body, busy: None }));
             }
-            finish(proxy, way, &visit, version, &mut response);
+            finish(proxy, way, &visit, version, leave, &mut response);
             let status = response.status();
             proxy
                 .metrics
@@ -120,9 +123,18 @@ fn probed(way: &Way, request: &Request<Incoming>) -> Option<Response<Answer>> {
 }
 
 /// Makes the head one of our own. An upgrade is for later.
-fn prepare(parts: &mut Parts, client: IpAddr) -> Option<OnUpgrade> {
+fn prepare(parts: &mut Parts, way: &Way, client: IpAddr) -> Option<OnUpgrade> {
     let websocket = headers::end_hop(&mut parts.headers);
     headers::forwarded(&mut parts.headers, &parts.uri, client);
+    if parts.version == Version::HTTP_2 {
+        headers::join_cookies(&mut parts.headers);
+    }
+    // HTTP/1.0 needs none, and what we send to the target does.
+    if let Entry::Vacant(vacant) = parts.headers.entry(header::HOST)
+        && let Ok(host) = format!("{}.{}", way.room.service, way.room.namespace).try_into()
+    {
+        vacant.insert(host);
+    }
     // The body is asked for when the target is there to take it; hyper says 100 then.
     parts.headers.remove(header::EXPECT);
     let upgrade = parts.extensions.remove::<OnUpgrade>();
@@ -179,7 +191,7 @@ async fn forward(
             (None, Some(parts)) if replays < REPLAYS && !failed.error().is_parse() => {
                 let again = Request::from_parts(parts.clone(), Either::Right(Empty::new()));
                 replays += 1;
-                busy.shun();
+                visit.failed(&busy)?;
                 addressed(again, http2)
             }
             (None, _) => {
@@ -223,6 +235,7 @@ fn finish(
     way: &Way,
     visit: &Visit,
     version: Version,
+    leave: Option<Leave>,
     response: &mut Response<Incoming>,
 ) {
     let waited = visit.waited();
@@ -230,9 +243,14 @@ fn finish(
     if let Some(waited) = waited.filter(|_| proxy.settings.mark_held) {
         headers::held(response.headers_mut(), waited);
     }
-    if version < Version::HTTP_2 && way.room.is_serving() {
+    if !way.room.is_serving() {
+        return;
+    }
+    if version < Version::HTTP_2 {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
+    } else if let Some(Leave(leave)) = leave {
+        leave.cancel();
     }
 }
 

@@ -72,6 +72,8 @@ pub fn spoken(bytes: &[u8]) -> Option<Spoken> {
 fn silent(bytes: &[u8]) -> Spoken {
     match judge(bytes) {
         _ if bytes.is_empty() => Spoken::Silence,
+        // POST and others begin like this, too, and are many more.
+        _ if bytes.len() < 3 && OPENING.starts_with(bytes) => Spoken::Http1,
         Judged::Is(spoken) | Judged::MayBe(spoken) => spoken,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::wire::Wire;
 use crate::{
+    alive::watch_over,
     metrics::{Dialled, Metrics},
     room::{Busy, Lease},
 };
@@ -85,6 +86,8 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS as u32 * STREAM_WINDOW;
 /// A target that has died without a word is noticed.
 const PING: Duration = Duration::from_secs(10);
+/// After so long a silence a target is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(15);
 /// Before files, ports or memory are asked for again.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
@@ -120,6 +123,7 @@ impl Upstreams {
             Ok(Ok(stream)) => {
                 endpoint.praise();
                 stream.set_nodelay(true)?;
+                watch_over(&stream, SILENCE);
                 (Dialled::Reached, Ok(stream))
             }
             Ok(Err(error)) if is_ours(&error) => {
@@ -190,6 +194,10 @@ impl Upstreams {
         if let Some(connection) = open.iter_mut().find(|connection| connection.has_room()) {
             connection.used = Instant::now();
             return Ok(connection.lend());
+        }
+        // Whoever had the lock before may have tried in vain.
+        if endpoint.is_shunned() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
         }
         let connection = Box::pin(self.new_http2(endpoint, deadline)).await?;
         let lent = connection.lend();

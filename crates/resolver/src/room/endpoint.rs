@@ -98,6 +98,11 @@ impl Busy {
         }
     }
 
+    /// Whether somebody else has just found that it takes no connections.
+    pub fn is_shunned(&self) -> bool {
+        self.endpoint.is_shunned()
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.endpoint.address
     }

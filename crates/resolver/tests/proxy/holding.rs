@@ -108,6 +108,22 @@ async fn whoever_waits_when_the_resolver_ends_is_answered_before() {
 }
 
 #[tokio::test]
+async fn clients_are_sent_elsewhere_as_soon_as_the_resolver_is_to_end() {
+    let stage = Stage::new().await;
+    let target = Target::start().await;
+    stage.ready(&[target.address]);
+    stage.room.set_proxied(true);
+    let mut client = http1(stage.address).await;
+    let before = client.send_request(get("/before")).await.unwrap();
+    assert!(!before.headers().contains_key("connection"));
+    assert_eq!(text(before).await, "GET /before ");
+    stage.leaving.cancel();
+    let after = client.send_request(get("/after")).await.unwrap();
+    assert_eq!(after.headers()["connection"], "close");
+    assert_eq!(text(after).await, "GET /after ");
+}
+
+#[tokio::test]
 async fn a_full_room_says_so_and_when_to_come_back() {
     let stage = Stage::with(Setting {
         seats: 1,

@@ -61,6 +61,18 @@ async fn a_client_of_http_1_0_gets_an_answer_that_ends_with_the_connection() {
 }
 
 #[tokio::test]
+async fn a_request_without_host_is_given_that_of_its_service() {
+    let stage = Stage::new().await;
+    let target = Target::serving(|request| async move {
+        Response::new(Full::from(request.headers()["host"].as_bytes().to_vec()))
+    })
+    .await;
+    stage.ready(&[target.address]);
+    let answer = said(stage.address, b"GET / HTTP/1.0\r\n\r\n").await;
+    assert!(answer.ends_with("\r\n\r\nweb.shop"), "{answer}");
+}
+
+#[tokio::test]
 async fn a_client_of_http_1_0_may_keep_its_connection() {
     let (stage, _target) = awake(Speaks::Anything).await;
     let kept = "GET /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";

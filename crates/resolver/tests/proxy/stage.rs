@@ -41,6 +41,7 @@ pub(crate) struct Stage {
     pub(crate) room: Arc<Room>,
     pub(crate) address: SocketAddr,
     pub(crate) knocks: mpsc::Receiver<Arc<Room>>,
+    pub(crate) leaving: CancellationToken,
     pub(crate) drain: CancellationToken,
     pub(crate) proxy: Proxy,
     registry: prometheus::Registry,
@@ -99,11 +100,18 @@ impl Stage {
             head: setting.head,
             idle: setting.idle,
         };
-        let drain = CancellationToken::new();
+        let (leaving, drain) = (CancellationToken::new(), CancellationToken::new());
         let registry = prometheus::Registry::new();
         let metrics = Arc::new(Metrics::new(&registry).unwrap());
         let (_, table) = watch::channel(Arc::new(Table::default()));
-        let proxy = Proxy::new(settings, table, metrics, TaskTracker::new(), drain.clone());
+        let proxy = Proxy::new(
+            settings,
+            table,
+            metrics,
+            TaskTracker::new(),
+            leaving.clone(),
+            drain.clone(),
+        );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (mut tasks, serving) = (JoinSet::new(), proxy.clone());
@@ -111,13 +119,14 @@ impl Stage {
             loop {
                 let (stream, client) = listener.accept().await.unwrap();
                 let (proxy, way) = (serving.clone(), way.clone());
-                tokio::spawn(async move { proxy.routed(way, stream, client).await });
+                tokio::spawn(async move { proxy.routed(way, stream, client, None).await });
             }
         });
         Self {
             room,
             address,
             knocks: heard,
+            leaving,
             drain,
             proxy,
             registry,

@@ -40,7 +40,7 @@ pub(crate) fn image(cluster: &Cluster, part: &str) -> Result<(String, String)> {
         let folder = env::var("ELASTI_DEMO_IMAGES").context(
             "set ELASTI_DEMO_IMAGES to where the cluster of KUBECONFIG finds the images of `make images`, such as registry.example.com/elasti",
         )?;
-        return Ok((format!("{folder}/{part}"), "demo".into()));
+        return Ok((format!("{folder}/{part}"), "latest".into()));
     }
     let binary = built(&format!("elasti-{part}"))?;
     let mut hasher = DefaultHasher::new();
