@@ -89,6 +89,27 @@ async fn once_the_service_serves_clients_are_sent_to_the_pods() {
 }
 
 #[tokio::test]
+async fn where_requests_say_whose_they_are_clients_are_sent_to_the_pods_with_their_answer() {
+    let (stage, _target) = awake().await;
+    let mut client = http2(stage.named).await;
+    let request = || {
+        let mut request = get("http://web.shop/");
+        request.headers_mut().clear();
+        request
+    };
+    text(client.send_request(request()).await.unwrap()).await;
+    client.ready().await.expect("still proxied");
+    stage.room.set_proxied(false);
+    text(client.send_request(request()).await.unwrap()).await;
+    let gone = async {
+        while !client.is_closed() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(SOON, gone).await.expect("GOAWAY");
+}
+
+#[tokio::test]
 async fn a_request_that_may_be_repeated_survives_a_pod_that_dies() {
     let stage = Stage::new().await;
     let dying = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -271,6 +271,12 @@ async fn clients_that_say_nothing_do_not_hinder_others() {
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_their_turn_and_unused_ports_take_none() {
     let stage = Stage::new().await;
+    let stranger = || {
+        let mut request = get("/");
+        let host = request.headers_mut().get_mut("host").unwrap();
+        *host = "nobody.shop".parse().unwrap();
+        request
+    };
     let listeners = Listeners {
         proxy: stage.proxy.clone(),
         tasks: TaskTracker::new(),
@@ -286,7 +292,7 @@ async fn connections_beyond_the_limit_wait_their_turn_and_unused_ports_take_none
         tokio::spawn(async move { listeners.named(listener).await });
     }
     let mut first = http1(addresses[0]).await;
-    let unknown = first.send_request(get("/")).await.unwrap();
+    let unknown = first.send_request(stranger()).await.unwrap();
     assert_eq!(
         unknown.status(),
         404,
@@ -294,7 +300,7 @@ async fn connections_beyond_the_limit_wait_their_turn_and_unused_ports_take_none
     );
     text(unknown).await;
     let mut second = http1(addresses[1]).await;
-    let mut waits = Box::pin(second.send_request(get("/")));
+    let mut waits = Box::pin(second.send_request(stranger()));
     assert!(timeout(SHORT, &mut waits).await.is_err(), "it waits");
     drop(first);
     let answer = timeout(SOON, waits).await.expect("its turn").unwrap();

@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use elasti_core::probe::ProbeRules;
+use elasti_core::{host::ServiceName, probe::ProbeRules};
 use elasti_resolver::{
     metrics::Metrics,
     proxy::{Proxy, Settings},
@@ -40,6 +40,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 pub(crate) struct Stage {
     pub(crate) room: Arc<Room>,
     pub(crate) address: SocketAddr,
+    /// Where requests say whose they are.
+    pub(crate) named: SocketAddr,
     pub(crate) knocks: mpsc::Receiver<Arc<Room>>,
     pub(crate) leaving: CancellationToken,
     pub(crate) drain: CancellationToken,
@@ -103,7 +105,15 @@ impl Stage {
         let (leaving, drain) = (CancellationToken::new(), CancellationToken::new());
         let registry = prometheus::Registry::new();
         let metrics = Arc::new(Metrics::new(&registry).unwrap());
-        let (_, table) = watch::channel(Arc::new(Table::default()));
+        let web = ServiceName {
+            namespace: "shop".into(),
+            name: "web".into(),
+        };
+        let table = Table {
+            by_name: HashMap::from([(web, vec![(80, way.clone())])]),
+            ..Table::default()
+        };
+        let (_, table) = watch::channel(Arc::new(table));
         let proxy = Proxy::new(
             settings,
             table,
@@ -122,9 +132,20 @@ impl Stage {
                 tokio::spawn(async move { proxy.routed(way, stream, client, None).await });
             }
         });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let named = listener.local_addr().unwrap();
+        let serving = proxy.clone();
+        tasks.spawn(async move {
+            loop {
+                let (stream, client) = listener.accept().await.unwrap();
+                let proxy = serving.clone();
+                tokio::spawn(async move { proxy.named(stream, client, None).await });
+            }
+        });
         Self {
             room,
             address,
+            named,
             knocks: heard,
             leaving,
             drain,
