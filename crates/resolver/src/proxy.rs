@@ -26,6 +26,7 @@ use crate::{
     route::{Naming, Speaks, Table, Way},
 };
 use ::http::{HeaderValue, Request, StatusCode, header::CONNECTION};
+use futures::TryFutureExt;
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
@@ -200,17 +201,16 @@ impl Proxy {
             begun.notify_one();
             let arrival = first.lock().take();
             let answered = http::answer(self, way.as_ref(), arrival, client.ip(), request);
-            let tunnel = &tunnel;
-            async move {
-                let mut answer = answered.await?;
+            // An async block around it would carry it twice.
+            answered.map_ok(|mut answer| {
                 if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                     tunnel.open();
                 } else if self.leaving.is_cancelled() {
                     let close = HeaderValue::from_static("close");
                     answer.headers_mut().insert(CONNECTION, close);
                 }
-                Ok::<_, Infallible>(answer)
-            }
+                answer
+            })
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
