@@ -58,6 +58,9 @@ struct Entry {
     room: Arc<Room>,
     rules: Arc<ProbeRules>,
     spoken_for: Arc<Declared>,
+    /// Of its private service, when that went: one that is made anew must not close the door on those who
+    /// wait.
+    ports: Option<Ports>,
 }
 
 // === impl Directory ===
@@ -94,11 +97,10 @@ impl Directory {
         let mut known = self.known.lock();
         let changed = differences(&mut known.ports, change);
         for (key, before, now) in &changed {
-            // One that is made anew must not close the door on those who wait.
             if let (Some(before), None) = (before, now)
-                && known.rooms.contains_key(&key.beside(&before.service))
+                && let Some(entry) = known.rooms.get_mut(&key.beside(&before.service))
             {
-                known.ports.insert(key.clone(), before.clone());
+                entry.ports = Some(before.clone());
             }
         }
         if self.dial == Dial::ClusterIp {
@@ -224,8 +226,6 @@ impl Known {
         let Some((_, declared)) = oldest else {
             self.rooms.remove(service);
             self.by_service.remove(service);
-            let private = names::private_service(&service.name);
-            self.ports.remove(&service.beside(&private));
             return None;
         };
         let declared = declared.clone();
@@ -237,6 +237,7 @@ impl Known {
             room: Room::new(house, &service.namespace, &service.name, limits),
             rules: declared.compiled(),
             spoken_for: declared.clone(),
+            ports: None,
         });
         if entry.spoken_for.probe_rules != declared.probe_rules {
             entry.rules = declared.compiled();
@@ -312,8 +313,9 @@ impl Known {
     }
 
     fn ways(&self, service: &Key, entry: &Entry) -> Vec<(u16, Arc<Way>)> {
-        let ports = self.private_service(service).into_iter();
+        let ports = self.private_service(service).or(entry.ports.as_ref());
         ports
+            .into_iter()
             .flat_map(|ports| &ports.ports)
             .map(|port| {
                 let way = Way {

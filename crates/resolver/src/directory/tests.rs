@@ -145,13 +145,23 @@ async fn a_mesh_is_served_in_whatever_order_things_are_told() {
 fn a_port_stays_open_while_its_private_service_is_made_anew() {
     let directory = directory();
     let (key, es) = declared("es", "2026-01-01T00:00:00Z", &json!({}));
-    directory.change_declared(Change::Applied(key.clone(), es));
+    directory.change_declared(Change::Applied(key.clone(), es.clone()));
     directory.change_ports(ports());
     let private = Key::new("shop", &names::private_service("web"));
     directory.change_ports(Change::Deleted(private));
     assert!(directory.table().by_port.contains_key(&10_080));
     directory.change_ports(Change::Listed(Scope::All, Vec::new()));
     assert!(directory.table().by_port.contains_key(&10_080));
-    directory.change_declared(Change::Deleted(key));
+    directory.change_declared(Change::Deleted(key.clone()));
     assert!(directory.table().by_port.is_empty());
+
+    directory.change_ports(ports());
+    directory.change_declared(Change::Applied(key.clone(), es.clone()));
+    directory.change_declared(Change::Deleted(key.clone()));
+    directory.change_declared(Change::Applied(key, es));
+    let by_port = directory.table().by_port;
+    assert!(
+        by_port.contains_key(&10_080),
+        "its private service was there all the time"
+    );
 }
