@@ -4,7 +4,9 @@
 mod address;
 mod app;
 mod fetch;
+pub mod grpc;
 mod kind;
+mod measured;
 mod namespace;
 mod place;
 mod pod_process;
@@ -17,7 +19,8 @@ pub use self::{
     address::own_address,
     app::app,
     fetch::{exchange, fetch},
-    kind::establish,
+    kind::{establish, scalable},
+    measured::measured,
     namespace::Namespace,
     place::Place,
     pod_process::kill_pod_process,

@@ -58,7 +58,7 @@ impl Feed<'_> {
                     healths[at] = health;
                     let well = healths.iter().all(|health| *health == Health::Synced);
                     metrics.watch_health(self.name, well);
-                    if is_settled(&healths) {
+                    if Health::are_settled(&healths) {
                         settled();
                     }
                 }
@@ -74,17 +74,6 @@ impl Feed<'_> {
         });
         future::join_all(watches).await;
     }
-}
-
-/// Nothing more is to be expected: a namespace that we may not see is no reason to wait.
-fn is_settled(healths: &[Health]) -> bool {
-    let is_final = |health: &Health| {
-        matches!(
-            health,
-            Health::Synced | Health::Absent(_) | Health::Forbidden(_)
-        )
-    };
-    healths.iter().all(is_final) && healths.contains(&Health::Synced)
 }
 
 /// The API of a kind that is known here.

@@ -4,7 +4,7 @@ use crate::{
     desired::{self, Addressing, Desired},
     facts::{ServiceFacts, SliceFacts},
     index::{Index, Kind, Memory, Routes, scaled_object_key},
-    triggers,
+    prometheus,
 };
 use elasti_api::{Attached, ElastiService, FINALIZER, names};
 use elasti_core::{
@@ -69,7 +69,7 @@ pub(crate) fn observe(
         surplus_ports: !routes.surplus.is_empty(),
         autoscaler: autoscaler(index, key, object),
         opinion: if spec.triggers.is_empty() {
-            triggers::none()
+            prometheus::combine([])
         } else {
             opinion(&memory, moment)
         },

@@ -58,7 +58,12 @@ pub fn combine(opinions: impl IntoIterator<Item = Opinion>) -> Opinion {
             Verdict::Unknown => 1,
             Verdict::Idle => 2,
         })
-        .unwrap_or_else(|| Opinion::unknown("NoTriggers", "there is no trigger to ask"))
+        .unwrap_or_else(|| {
+            Opinion::unknown(
+                "NoTriggers",
+                "Without triggers it is woken by traffic and never put to sleep",
+            )
+        })
 }
 
 // === impl Settings ===

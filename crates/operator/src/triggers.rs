@@ -57,14 +57,6 @@ fn has_questions(object: &ElastiService) -> bool {
     !object.spec.triggers.is_empty() || object.spec.enabled_period.is_some()
 }
 
-/// Of an ElastiService without triggers.
-pub(crate) fn none() -> Opinion {
-    Opinion::unknown(
-        "NoTriggers",
-        "Without triggers it is woken by traffic and never put to sleep",
-    )
-}
-
 fn understood(operator: &Operator, key: &Key) -> Option<Arc<ElastiService>> {
     operator.read(|index| match index.declared(key) {
         Some(Declared::Understood(object)) => Some(object.whole()),
@@ -127,9 +119,6 @@ async fn opinion(operator: &Operator, object: &ElastiService, now: jiff::Timesta
         .then(|trigger| ask_one(operator, trigger, cooldown, now))
         .collect()
         .await;
-    if opinions.is_empty() {
-        return none();
-    }
     crate::prometheus::combine(opinions)
 }
 

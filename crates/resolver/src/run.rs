@@ -267,7 +267,7 @@ impl<'a> View<'a> {
                 }
                 let mut healths = healths.lock();
                 healths[at] = health;
-                if is_settled(&healths) && pending.lock().take().is_some() {
+                if Health::are_settled(&healths) && pending.lock().take().is_some() {
                     seen();
                 }
             };
@@ -320,17 +320,6 @@ fn understood(change: Change<Option<Declared>>) -> Change<Arc<Declared>> {
             Change::Listed(scope, known.collect())
         }
     }
-}
-
-/// Nothing more is to be expected. Whoever sees nothing at all is better not sent any traffic.
-fn is_settled(healths: &[Health]) -> bool {
-    let is_final = |health: &Health| {
-        matches!(
-            health,
-            Health::Synced | Health::Absent(_) | Health::Forbidden(_)
-        )
-    };
-    healths.iter().all(is_final) && healths.contains(&Health::Synced)
 }
 
 fn typed<K>(client: &Client, scope: &Scope) -> Api<K>

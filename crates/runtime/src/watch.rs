@@ -169,6 +169,16 @@ impl Scope {
     }
 }
 
+impl Health {
+    /// Of one watch for each scope: nothing more is to be expected. A namespace that we may not see is no
+    /// reason to wait, but whoever sees nothing at all is not ready for anything.
+    pub fn are_settled(healths: &[Self]) -> bool {
+        let is_final =
+            |health: &Self| matches!(health, Self::Synced | Self::Absent(_) | Self::Forbidden(_));
+        healths.iter().all(is_final) && healths.contains(&Self::Synced)
+    }
+}
+
 // === impl Key ===
 
 impl Key {

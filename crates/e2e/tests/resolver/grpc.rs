@@ -1,12 +1,12 @@
 use crate::client::http2;
 use anyhow::{Context, Result, ensure};
-use elasti_e2e::stage::Whole;
+use elasti_e2e::{
+    grpc::{call, message},
+    stage::Whole,
+};
 use futures::channel::mpsc;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::{
-    Request,
-    body::{Bytes, Frame},
-};
+use hyper::body::{Bytes, Frame};
 use std::convert::Infallible;
 
 #[test]
@@ -51,18 +51,4 @@ fn a_grpc_stream_goes_both_ways_at_once() -> Result<()> {
         ensure!(status.is_some_and(|status| status == "0"), "{end:?}");
         Ok(())
     })
-}
-
-fn call<B>(body: B) -> Result<Request<B>> {
-    let request = Request::post("http://web/echo.Echo/Call")
-        .header("content-type", "application/grpc")
-        .header("te", "trailers");
-    Ok(request.body(body)?)
-}
-
-/// Not compressed, and its length before it.
-fn message(word: &str) -> Bytes {
-    let length = u32::try_from(word.len()).unwrap_or_default();
-    let head = [0].into_iter().chain(length.to_be_bytes());
-    head.chain(word.bytes()).collect()
 }

@@ -1,7 +1,7 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{Mode, Phase};
 use elasti_e2e::{
-    fetch,
+    establish, fetch, scalable,
     stage::{PATIENCE, Stage, Whole},
 };
 use futures::{
@@ -30,7 +30,8 @@ fn many_services_woken_at_once_all_answer() -> Result<()> {
     elasti_e2e::test(async |place| {
         let whole = Whole::set(place).await?;
         let stage = &whole.stage;
-        stage.install(&kind().to_string()).await?;
+        let kind = scalable("e2e.elasti.local", "Sleeper", "sleepers")?;
+        establish(&stage.place.client, &kind).await?;
         stage.deploy_as("echo", "Deployment", 1).await?;
         let count = env::var("ELASTI_E2E_SERVICES").map_or(Ok(SERVICES), |text| text.parse())?;
         let names: Vec<String> = (0..count).map(|n| format!("web-{n}")).collect();
@@ -94,32 +95,4 @@ fn targets(stage: &Stage<'_>) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk_with_plural(&kind, "sleepers");
     let namespace = stage.place.namespace.name();
     Api::namespaced_with(stage.place.client.clone(), namespace, &resource)
-}
-
-/// A target that no controller makes pods for: a machine could not run so many.
-fn kind() -> Value {
-    let replicas = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "sleepers.e2e.elasti.local"},
-        "spec": {
-            "group": "e2e.elasti.local",
-            "scope": "Namespaced",
-            "names": {"kind": "Sleeper", "plural": "sleepers", "singular": "sleeper"},
-            "versions": [{
-                "name": "v1",
-                "served": true,
-                "storage": true,
-                "subresources": {"scale": {
-                    "specReplicasPath": ".spec.replicas",
-                    "statusReplicasPath": ".status.replicas",
-                }},
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "properties": {"spec": replicas, "status": replicas},
-                }},
-            }],
-        },
-    })
 }

@@ -18,11 +18,7 @@ use tokio::{
 };
 
 async fn awake() -> (Stage, Target) {
-    let stage = Stage::new().await;
-    let target = Target::start().await;
-    stage.ready(&[target.address]);
-    stage.room.set_proxied(true);
-    (stage, target)
+    Stage::awake(Setting::default()).await
 }
 
 #[tokio::test]

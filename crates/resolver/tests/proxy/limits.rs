@@ -23,16 +23,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 const SHORT: Duration = Duration::from_millis(300);
 
 async fn patient_for(head: Duration, idle: Duration) -> (Stage, Target) {
-    let stage = Stage::with(Setting {
+    Stage::awake(Setting {
         head,
         idle,
         ..Setting::default()
     })
-    .await;
-    let target = Target::start().await;
-    stage.ready(&[target.address]);
-    stage.room.set_proxied(true);
-    (stage, target)
+    .await
 }
 
 #[tokio::test]

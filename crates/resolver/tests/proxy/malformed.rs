@@ -33,11 +33,7 @@ const HEADS: [&str; 20] = [
 ];
 
 async fn awake() -> (Stage, Target) {
-    let stage = Stage::new().await;
-    let target = Target::start().await;
-    stage.ready(&[target.address]);
-    stage.room.set_proxied(true);
-    (stage, target)
+    Stage::awake(Setting::default()).await
 }
 
 fn request(fields: &str) -> String {

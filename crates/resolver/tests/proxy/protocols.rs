@@ -28,15 +28,11 @@ use tokio::{
 };
 
 async fn awake(speaks: Speaks) -> (Stage, Target) {
-    let stage = Stage::with(Setting {
+    Stage::awake(Setting {
         speaks,
         ..Setting::default()
     })
-    .await;
-    let target = Target::start().await;
-    stage.ready(&[target.address]);
-    stage.room.set_proxied(true);
-    (stage, target)
+    .await
 }
 
 #[tokio::test]

@@ -156,6 +156,14 @@ impl Stage {
     }
 
     /// The target is ready at these addresses.
+    /// Behind the resolver, with a target that is up.
+    pub(crate) async fn awake(setting: Setting) -> (Self, Target) {
+        let (stage, target) = (Self::with(setting).await, Target::start().await);
+        stage.ready(&[target.address]);
+        stage.room.set_proxied(true);
+        (stage, target)
+    }
+
     pub(crate) fn ready(&self, addresses: &[SocketAddr]) {
         self.room
             .publish(&HashMap::from([(PORT.into(), addresses.to_vec())]));

@@ -1,8 +1,9 @@
 //! What a visitor says to each of them, and hears.
 
 use anyhow::{Context, Result, ensure};
+use elasti_e2e::grpc::{call, message};
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, body::Bytes, client::conn::http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -22,12 +23,8 @@ async fn grpc(address: &str) -> Result<String> {
     let (mut sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     tokio::spawn(connection);
-    let request = Request::post("http://greeter/demo.Greeter/Greet")
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .body(Full::new(Bytes::from_static(b"\0\0\0\0\x05hello")))?;
     let answer = sender
-        .send_request(request)
+        .send_request(call(Full::new(message("hello")))?)
         .await?
         .into_body()
         .collect()

@@ -10,11 +10,10 @@ mod resolver;
 mod stage;
 mod witness;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use elasti_cluster::Cluster;
-use elasti_e2e::report::Report;
-use std::{env, fs, path::PathBuf, process::ExitCode};
+use elasti_e2e::measured;
+use std::{path::PathBuf, process::ExitCode};
 
 const CLUSTER: &str = "figures";
 
@@ -73,25 +72,12 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    let cluster = match env::var("KUBECONFIG") {
-        Ok(config) if !config.is_empty() => Cluster::existing(None),
-        _ => Cluster::up(CLUSTER)?,
-    };
-    let mut report = Report::default();
-    let outcome = cluster.run(async || {
-        tokio::select! {
-            outcome = measure::all(&cluster, cli, &mut report) => outcome,
-            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-        }
-    });
-    print!("{report}");
-    if let Some(path) = &cli.csv {
-        fs::write(path, report.csv()).with_context(|| format!("writing {}", path.display()))?;
-    }
-    if cluster.is_local() && !cli.keep {
-        Cluster::down(CLUSTER)?;
-    }
-    outcome
+    measured(
+        CLUSTER,
+        cli.keep,
+        cli.csv.as_deref(),
+        async |cluster, report| measure::all(cluster, cli, report).await,
+    )
 }
 
 // === impl Cli ===

@@ -4,10 +4,7 @@ use crate::prometheus;
 use anyhow::{Context, Result};
 use elasti_api::ElastiService;
 use futures::{TryStreamExt, stream};
-use k8s_openapi::{
-    api::core::v1::Service,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, PostParams},
@@ -81,32 +78,6 @@ pub(crate) fn names(prefix: &str, count: usize) -> Vec<String> {
 pub(crate) fn targets() -> ApiResource {
     let kind = GroupVersionKind::gvk("figures.elasti.local", "v1", "Gadget");
     ApiResource::from_gvk_with_plural(&kind, "gadgets")
-}
-
-/// A kind that no controller works on: 5 000 Deployments would keep theirs busy for minutes.
-pub(crate) fn targets_kind() -> Result<CustomResourceDefinition> {
-    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    Ok(serde_json::from_value(json!({
-        "metadata": {"name": "gadgets.figures.elasti.local"},
-        "spec": {
-            "group": "figures.elasti.local",
-            "scope": "Namespaced",
-            "names": {"kind": "Gadget", "plural": "gadgets", "singular": "gadget"},
-            "versions": [{
-                "name": "v1",
-                "served": true,
-                "storage": true,
-                "subresources": {"scale": {
-                    "specReplicasPath": ".spec.replicas",
-                    "statusReplicasPath": ".status.replicas",
-                }},
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "properties": {"spec": anything, "status": anything},
-                }},
-            }],
-        },
-    }))?)
 }
 
 fn labels(name: &str) -> Value {

@@ -1,10 +1,10 @@
 //! A namespace with all that the operator needs around it.
 
-use crate::{Cli, population, prometheus, resolver::Resolver};
+use crate::{Cli, prometheus, resolver::Resolver};
 use anyhow::{Context, Result};
 use elasti_api::ElastiService;
 use elasti_cluster::Cluster;
-use elasti_e2e::{Namespace, Running, built, establish};
+use elasti_e2e::{Namespace, Running, built, establish, scalable};
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::{
     Api, Client, CustomResourceExt, ResourceExt,
@@ -31,7 +31,10 @@ pub(crate) struct Stage<'a> {
 impl<'a> Stage<'a> {
     pub(crate) async fn set(cluster: &'a Cluster, cli: &'a Cli) -> Result<Self> {
         let client = cluster.client().await?;
-        for kind in [ElastiService::crd(), population::targets_kind()?] {
+        for kind in [
+            ElastiService::crd(),
+            scalable("figures.elasti.local", "Gadget", "gadgets")?,
+        ] {
             establish(&client, &kind).await?;
         }
         let home = Namespace::create(&client, "figures").await?;

@@ -12,13 +12,12 @@ mod resolver;
 mod stage;
 mod witness;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use elasti_cluster::Cluster;
-use elasti_e2e::report::Report;
+use elasti_e2e::measured;
 use helper::Role;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::{env, fs, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 /// Measures the resolver on a local cluster of its own, or beside the API server of KUBECONFIG.
 #[derive(Parser)]
@@ -86,25 +85,12 @@ fn run(cli: &Cli) -> Result<()> {
     // Every process that is started here inherits it.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
-    let cluster = match env::var("KUBECONFIG") {
-        Ok(config) if !config.is_empty() => Cluster::existing(None),
-        _ => Cluster::up(&cli.cluster)?,
-    };
-    let mut report = Report::default();
-    let outcome = cluster.run(async || {
-        tokio::select! {
-            outcome = measure::all(&cluster, cli, &mut report) => outcome,
-            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-        }
-    });
-    print!("{report}");
-    if let Some(path) = &cli.csv {
-        fs::write(path, report.csv()).with_context(|| format!("writing {}", path.display()))?;
-    }
-    if cluster.is_local() && !cli.keep {
-        Cluster::down(&cli.cluster)?;
-    }
-    outcome
+    measured(
+        &cli.cluster,
+        cli.keep,
+        cli.csv.as_deref(),
+        async |cluster, report| measure::all(cluster, cli, report).await,
+    )
 }
 
 // === impl Cli ===
