@@ -273,7 +273,10 @@ impl Proxy {
         let mut connection = pin!(connection);
         let to_the_pods = async {
             match room {
-                Some(room) => room.serving().await,
+                Some(room) => {
+                    streams.answered().await;
+                    room.serving().await;
+                }
                 None => leave.0.cancelled().await,
             }
         };
@@ -282,6 +285,7 @@ impl Proxy {
             if self.leaving.is_cancelled() {
                 std::future::pending::<()>().await;
             }
+            streams.answered().await;
             self.leaving.cancelled().await;
         };
         let ended = tokio::select! {

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 /// The streams of one connection.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,7 @@ pub struct Streams(Arc<Counts>);
 struct Counts {
     open: AtomicUsize,
     ever: AtomicUsize,
+    answered: CancellationToken,
 }
 
 /// One of them, from its request to the end of its answer.
@@ -40,6 +42,12 @@ impl Streams {
         self.0.open.fetch_add(1, Ordering::Relaxed);
         self.0.ever.fetch_add(1, Ordering::Relaxed);
         Stream(self.clone())
+    }
+
+    /// Resolves when one of them has ended. A connection that ends before takes a request with it that is on its
+    /// way, and not every client sends it again.
+    pub async fn answered(&self) {
+        self.0.answered.cancelled().await;
     }
 
     /// Resolves when there was no stream for `patience`, or up to twice as long: a look now and then costs
@@ -71,6 +79,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.0.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.answered.cancel();
     }
 }
 

@@ -160,6 +160,49 @@ fn preface() -> Vec<u8> {
 const ASK: [u8; 6] = [0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
 
 #[tokio::test]
+async fn an_http2_client_that_comes_late_is_answered_before_it_is_sent_to_the_pods() {
+    let (stage, _target) = patient_for(SOON, SOON).await;
+    stage.room.set_proxied(false);
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(&preface()).await.unwrap();
+    // After the first answer all is done that is to be done at once.
+    for _ in 0..2 {
+        client
+            .write_all(&frame(6, 0, 0, b"are here"))
+            .await
+            .unwrap();
+        let kinds = kinds_until(&mut client, &[PONG]).await;
+        assert!(!kinds.contains(&GOAWAY), "{kinds:?}");
+    }
+    client.write_all(&frame(1, 5, 1, &ASK)).await.unwrap();
+    kinds_until(&mut client, &[HEADERS, GOAWAY]).await;
+}
+
+const HEADERS: (u8, u8) = (1, 4);
+const GOAWAY: (u8, u8) = (7, 0);
+const PONG: (u8, u8) = (6, 1);
+
+/// Kinds and flags of the frames that come until all of these have.
+async fn kinds_until(client: &mut TcpStream, wanted: &[(u8, u8)]) -> Vec<(u8, u8)> {
+    let mut kinds = Vec::new();
+    while !wanted.iter().all(|kind| kinds.contains(kind)) {
+        kinds.push(next_kind(client).await);
+    }
+    kinds
+}
+
+/// Kind and flags of the next frame.
+async fn next_kind(client: &mut TcpStream) -> (u8, u8) {
+    let mut head = [0; 9];
+    let read = timeout(SOON, client.read_exact(&mut head)).await;
+    read.expect("there is more to come").unwrap();
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+    let mut payload = vec![0; length as usize];
+    client.read_exact(&mut payload).await.unwrap();
+    (head[3], head[4])
+}
+
+#[tokio::test]
 async fn streams_that_are_reset_as_fast_as_they_come_end_their_connection() {
     let stage = Stage::new().await;
     let mut client = TcpStream::connect(stage.address).await.unwrap();
