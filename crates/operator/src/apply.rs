@@ -87,8 +87,12 @@ pub(crate) async fn wake(
     key: &Key,
     object: &ElastiService,
     resource: &ApiResource,
+    paused: bool,
 ) -> Result<Done, Error> {
-    let resumed = set_paused(client, key, object, false).await;
+    let resumed = match paused {
+        true => set_paused(client, key, object, false).await,
+        false => Ok(()),
+    };
     let name = &object.spec.scale_target_ref.name;
     let target = scale::Target::new(client, resource, key, name);
     // A target that its autoscaler may put down again is better than one that stays down.

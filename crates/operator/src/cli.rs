@@ -11,6 +11,8 @@ use elasti_runtime::{
 use jiff::SignedDuration;
 use std::{env, ops::RangeInclusive, str::FromStr, time::Duration};
 
+const POLLING_INTERVAL: Duration = Duration::from_secs(30);
+
 /// Puts the targets of ElastiServices to sleep while they are idle, and wakes them on demand.
 #[derive(Parser)]
 #[command(name = "elasti-operator", version)]
@@ -160,8 +162,13 @@ fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| error.to_string())
 }
 
+/// A number alone means seconds; manifests set what they leave open to an empty text.
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = duration(text)?;
+    let interval = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) if text.is_empty() => POLLING_INTERVAL,
+        Err(_) => duration(text)?,
+    };
     if interval < Duration::from_secs(1) {
         return Err("right would be a second or more, such as 30s".into());
     }
@@ -234,6 +241,19 @@ impl Cli {
         )
     }
 
+    /// A number cannot say both that a connection is for one service and that its head tells for which.
+    pub(crate) fn overlap(&self) -> Result<(), String> {
+        let (ports, proxy) = (&self.resolver_ports, self.resolver_proxy_port);
+        if !ports.contains(&proxy) {
+            return Ok(());
+        }
+        Err(format!(
+            "--resolver-ports {}-{} contains the proxy port {proxy}: right would be a range without it, such as 10000-32767",
+            ports.start(),
+            ports.end()
+        ))
+    }
+
     /// What was given and has no use here.
     pub(crate) fn unused(&self) -> Vec<&'static str> {
         let flags = [
@@ -260,6 +280,24 @@ mod tests {
         for wrong in ["", "10000", "2-1", "0-9", "1-70000", "a-b"] {
             assert!(range(wrong).is_err(), "{wrong:?} is no range");
         }
+    }
+
+    #[test]
+    fn an_interval_may_lack_its_unit_or_be_left_open() {
+        assert_eq!(interval("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(interval("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(interval(""), Ok(POLLING_INTERVAL));
+        for wrong in ["0", "500ms", "soon", "-1"] {
+            assert!(interval(wrong).is_err(), "{wrong:?} is no interval");
+        }
+    }
+
+    #[test]
+    fn the_proxy_port_is_nobodys_own() {
+        let with = |ports| Cli::parse_from(["/manager", ports]).overlap();
+        assert!(with("--resolver-ports=10000-20000").is_ok());
+        let told = with("--resolver-ports=8000-9000").unwrap_err();
+        assert!(told.contains("8012"), "{told}");
     }
 
     #[test]

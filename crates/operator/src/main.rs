@@ -66,6 +66,7 @@ async fn work(cli: Cli) -> Result<()> {
     let signals = shutdown::on_signals(shutdown.clone())?;
     let registry = Registry::new();
     let readiness = Readiness::new();
+    cli.overlap().map_err(anyhow::Error::msg)?;
     let terms = cli.terms()?;
     let leadership = cli.leader_elect.then(|| {
         let (namespace, identity) = (&cli.namespace, &cli.identity);

@@ -4,7 +4,7 @@ use crate::{
     apply::{self, Done},
     clock,
     facts::{Declared, Understood},
-    index::{Index, Kind},
+    index::{Index, Kind, scaled_object_key},
     operator::Operator,
     say,
     token::Tokens,
@@ -24,7 +24,7 @@ use elasti_api::{
         DIRECTORY_PATH, Directory, DirectoryEntry, INCOMING_REQUEST_PATH, IncomingRequest, Received,
     },
 };
-use elasti_core::plan::Target;
+use elasti_core::plan::{Autoscaler, Target};
 use elasti_runtime::watch::Key;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::ApiResource;
@@ -221,6 +221,8 @@ fn is_proxied(index: &Index, key: &Key, object: &ElastiService) -> bool {
 struct Sleeper {
     object: Understood,
     resource: ApiResource,
+    /// Its autoscaler may be: a pause that cannot be seen is one that may be there.
+    paused: bool,
 }
 
 impl Sleeper {
@@ -240,16 +242,22 @@ impl Sleeper {
         let may_wake = may_sleep
             && (!object.spec.dry_run || is_proxied(index, key, object))
             && index.rival_of(key, object).is_none();
+        let autoscaler = scaled_object_key(key, object).map(|key| index.scaled_object(&key));
         may_wake.then(|| Self {
             object: object.clone(),
             resource: index.resource_of(&kind),
+            paused: autoscaler.is_some_and(|scaler| scaler != Autoscaler::Running),
         })
     }
 }
 
 async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
-    let Sleeper { object, resource } = sleeper;
-    let done = apply::wake(&operator.client, key, object, resource).await;
+    let Sleeper {
+        object,
+        resource,
+        paused,
+    } = sleeper;
+    let done = apply::wake(&operator.client, key, object, resource, *paused).await;
     let now = clock::now();
     match &done {
         Ok(Done::Scaled(scaled)) => {

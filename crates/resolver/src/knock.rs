@@ -21,7 +21,7 @@ use tokio::{
     net::TcpStream,
     sync::{mpsc, watch},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::timeout,
 };
 
 /// The replicas of the operator.
@@ -58,7 +58,10 @@ pub async fn work(mut rooms: mpsc::Receiver<Arc<Room>>, operators: Arc<Operators
     loop {
         tokio::select! {
             room = rooms.recv() => match room {
-                Some(room) => drop(tasks.spawn(insist(room, operators.clone()))),
+                Some(room) => {
+                    let operators = operators.clone();
+                    tasks.spawn(async move { insist(&room, || operators.knock(&room)).await });
+                }
                 None => return,
             },
             Some(_) = tasks.join_next() => {}
@@ -66,23 +69,18 @@ pub async fn work(mut rooms: mpsc::Receiver<Arc<Room>>, operators: Arc<Operators
     }
 }
 
-async fn insist(room: Arc<Room>, operators: Arc<Operators>) {
+async fn insist<F: Future<Output = bool>>(room: &Room, knock: impl Fn() -> F) {
     let mut times = 0;
     loop {
-        let heard = operators.knock(&room).await;
+        let heard = knock().await;
         let (first, longest) = if heard { HEARD } else { UNHEARD };
         let pause = first
             .saturating_mul(2_u32.saturating_pow(times))
             .min(longest);
         times = if heard { times + 1 } else { times.min(4) + 1 };
         let pause = pause.mul_f64(1.0 + 0.2 * chance());
-        if room.is_awake() {
-            if !room.still_wants_knocks() {
-                return;
-            }
-            sleep(pause).await;
-        } else {
-            let _ = timeout(pause, room.awake()).await;
+        if timeout(pause, room.awake()).await.is_ok() {
+            times = 0;
         }
         if !room.still_wants_knocks() {
             return;
@@ -180,6 +178,58 @@ impl Error {
             Self::Silent => "silent",
             Self::Io(_) | Self::Http(_) => "unreachable",
             Self::Refused(_) => "refused",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::room::{House, Limits};
+    use futures::future::join_all;
+    use std::{cell::Cell, collections::HashMap, future::ready};
+    use tokio::task::yield_now;
+
+    const PORT: &str = "http";
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_comes_when_it_sleeps_again_is_told_of_at_once() {
+        let (knocks, mut heard) = mpsc::channel(1);
+        let limits = Limits {
+            patience: Duration::from_secs(60),
+            seats: 100,
+        };
+        let room = Room::new(&House::new(100, knocks), "shop", "web", limits);
+        let endpoint = HashMap::from([(PORT.into(), vec!["10.0.0.1:80".parse().unwrap()])]);
+        let count = Cell::new(0);
+        let knocking = async {
+            while let Some(room) = heard.recv().await {
+                let knock = || ready(count.replace(count.get() + 1) < usize::MAX);
+                insist(&room, knock).await;
+            }
+        };
+        let visit = || {
+            let mut visit = room.visit();
+            async move { visit.endpoint(PORT).await.map(drop) }
+        };
+        let days = async {
+            for day in 1..=5 {
+                let visits = join_all((0..50).map(|_| visit()));
+                let wake = async {
+                    for _ in 0..20 {
+                        yield_now().await;
+                    }
+                    assert_eq!(count.replace(0), 1, "day {day}: at once, and once");
+                    room.publish(&endpoint);
+                };
+                let (visits, ()) = tokio::join!(visits, wake);
+                assert!(visits.iter().all(Result::is_ok));
+                room.publish(&HashMap::new());
+            }
+        };
+        tokio::select! {
+            () = knocking => {}
+            () = days => {}
         }
     }
 }

@@ -239,12 +239,17 @@ impl Room {
 
     /// For whoever knocks: whether to go on. If not, the next who needs it asks again.
     pub fn still_wants_knocks(&self) -> bool {
-        if self.waiting() > 0 {
+        if self.wants_knocks() {
             return true;
         }
         self.knocking.swap(false, Ordering::SeqCst);
-        // Somebody may have sat down in between: each of us writes before it looks at the other.
-        self.waiting.load(Ordering::SeqCst) > 0 && !self.knocking.swap(true, Ordering::SeqCst)
+        // Somebody may have sat down in between: each of us writes before it looks at the other. And what
+        // becomes ready or ceases to be is looked at by all who sit.
+        self.wants_knocks() && !self.knocking.swap(true, Ordering::SeqCst)
+    }
+
+    fn wants_knocks(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0 && !self.is_awake()
     }
 
     /// Resolves when an endpoint is ready.
@@ -337,7 +342,11 @@ impl Visit {
                 self.seat = Some(self.room.sit()?);
                 self.room.grows_cold();
             }
-            self.room.knock();
+            if self.room.is_awake() {
+                self.room.report();
+            } else {
+                self.room.knock();
+            }
             has_turn = false;
             if timeout_at(until, endpoints.changed()).await.is_err() && until >= self.deadline {
                 return Err(Turned::Late);
