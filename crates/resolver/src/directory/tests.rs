@@ -91,6 +91,15 @@ async fn ready_endpoints_reach_the_room_at_once_in_whatever_order_things_are_tol
     assert!(!room.is_awake(), "a re-list leaves no ghosts");
 }
 
+#[test]
+fn credentials_of_triggers_are_not_kept() {
+    let metadata = json!({"query": "up", "threshold": "1", "headers": {"Authorization": "secret"}});
+    let triggers = json!({"triggers": [{"type": "prometheus", "metadata": metadata}]});
+    let (_, declared) = declared("web", "2024-01-01T00:00:00Z", &triggers);
+    let shown = serde_json::to_string(&*declared.object).unwrap();
+    assert!(!shown.contains("secret"), "{shown}");
+}
+
 #[tokio::test]
 async fn the_older_of_two_speaks_for_a_service() {
     let directory = directory();
