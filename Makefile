@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check deny e2e bench cluster-up cluster-down images crd
+.PHONY: help demo test check deny e2e disasters soak bench cluster-up cluster-down images crd
 
 # Errors tell what went wrong in words.
 export RUST_LIB_BACKTRACE ?= 0
@@ -18,7 +18,7 @@ SAY := @printf '\n==> %s\n'
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: check deny e2e ## Everything: pure tests, lints, licences, and the tests on a real cluster
+test: check deny e2e disasters ## Everything: pure tests, lints, licences, and the tests on a real cluster
 
 check: ## Format, lints, docs and pure tests; needs no cluster
 	$(SAY) "Checking format, lints, docs and pure tests"
@@ -38,6 +38,13 @@ e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the o
 	$(CARGO) test --quiet --package elasti-e2e --test operator $(if $(KUBECONFIG),,--test resolver) -- --ignored --test-threads=4; \
 	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
 	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage) -- --ignored
+
+disasters: $(CLUSTER) prometheus ## Nothing is lost while parts of a local cluster are killed at random (ELASTI_SEED replays)
+	$(if $(KUBECONFIG),@echo "KUBECONFIG names a cluster: none of its parts is killed",$(CARGO) test --package elasti-e2e --test disasters -- --ignored --nocapture)
+
+soak: $(CLUSTER) prometheus ## The same for hours: make soak MINUTES=120
+	$(CARGO) build --workspace --bins
+	@$(OUT)/debug/elasti-soak --minutes $(or $(MINUTES),120)
 
 demo: prometheus ## See it work on a local cluster: asleep, woken by a visitor, out of the path
 	$(SAY) "Building everything (five minutes the first time)"

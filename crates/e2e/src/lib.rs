@@ -3,8 +3,10 @@
 
 mod address;
 mod app;
+pub mod client;
 mod fetch;
 pub mod grpc;
+pub mod install;
 mod kind;
 mod measured;
 mod namespace;
@@ -13,7 +15,9 @@ mod pod_process;
 pub mod report;
 mod running;
 pub mod stage;
+mod trial;
 mod usage;
+mod visitor;
 
 pub use self::{
     address::own_address,
@@ -25,17 +29,25 @@ pub use self::{
     place::Place,
     pod_process::kill_pod_process,
     running::{Running, built},
+    trial::Trial,
     usage::{Memory, Usage},
+    visitor::{Identity, Manner, Visitor},
 };
 
 use anyhow::{Result, anyhow};
 use elasti_cluster::Cluster;
 use futures::FutureExt;
-use std::{env, panic::AssertUnwindSafe, sync::OnceLock, thread, time::Duration};
+use std::{
+    env,
+    panic::{self, AssertUnwindSafe},
+    sync::OnceLock,
+    thread,
+    time::Duration,
+};
 use tokio::time::timeout;
 
 /// What hangs is a failure, too.
-const LONGEST: Duration = Duration::from_secs(300);
+pub const LONGEST: Duration = Duration::from_secs(300);
 
 /// The cluster that `KUBECONFIG` names, or else the local one, started if need be.
 pub fn cluster() -> Result<&'static Cluster> {
@@ -55,12 +67,38 @@ fn local_name() -> String {
 
 /// Runs one test in a namespace named after it. When it fails, what is in there is printed.
 pub fn test(work: impl AsyncFnOnce(&Place) -> Result<()> + Send) -> Result<()> {
-    test_on(cluster()?, work)
+    test_on(cluster()?, LONGEST, work)
 }
 
-/// On a cluster of the test's own.
-pub fn test_on(
+/// One that may take longer than others.
+pub fn long_test(work: impl AsyncFnOnce(&Place) -> Result<()> + Send) -> Result<()> {
+    test_on(cluster()?, 3 * LONGEST, work)
+}
+
+/// Runs a test on a cluster of its own, which is gone afterwards in any case.
+pub fn test_alone(
+    purpose: &str,
+    longest: Duration,
+    work: impl AsyncFnOnce(&Place) -> Result<()> + Send,
+) -> Result<()> {
+    if env::var("KUBECONFIG").is_ok_and(|config| !config.is_empty()) {
+        println!("KUBECONFIG names the cluster, so no local one is tried");
+        return Ok(());
+    }
+    // The same name each time: a run that was killed is cleaned up by the next.
+    let name = format!("alone-{purpose}");
+    Cluster::down(&name)?;
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+        let cluster = Box::leak(Box::new(Cluster::up(&name)?));
+        test_on(cluster, longest, work)
+    }));
+    Cluster::down(&name)?;
+    outcome.unwrap_or_else(|panic| panic::resume_unwind(panic))
+}
+
+fn test_on(
     cluster: &'static Cluster,
+    longest: Duration,
     work: impl AsyncFnOnce(&Place) -> Result<()> + Send,
 ) -> Result<()> {
     let name = thread::current().name().unwrap_or("test").to_owned();
@@ -68,9 +106,9 @@ pub fn test_on(
         let place = Place::find(cluster, &name).await?;
         // A failed assertion must not skip what follows.
         let outcome = AssertUnwindSafe(work(&place)).catch_unwind();
-        let outcome = match timeout(LONGEST, outcome).await {
+        let outcome = match timeout(longest, outcome).await {
             Ok(outcome) => outcome.unwrap_or_else(|_| Err(anyhow!("an assertion failed"))),
-            Err(_) => Err(anyhow!("it did not end within {LONGEST:?}")),
+            Err(_) => Err(anyhow!("it did not end within {longest:?}")),
         };
         if outcome.is_err() {
             place.dump();

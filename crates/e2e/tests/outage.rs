@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase, names};
-use elasti_cluster::Cluster;
 use elasti_e2e::{
-    Place, fetch,
+    LONGEST, Place, fetch,
     stage::{Operator, PATIENCE, Stage, Whole, gated, metric, service},
+    test_alone,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{
@@ -18,11 +18,7 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::{Value, json};
-use std::{
-    env,
-    panic::{self, AssertUnwindSafe},
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::time;
 
 /// The shape that anything fits into, as before there was validation.
@@ -46,7 +42,7 @@ spec:
 #[test]
 #[ignore = "needs a local cluster: make e2e"]
 fn an_api_server_that_restarts_changes_nothing_and_loses_no_knock() -> Result<()> {
-    on_own_cluster("restart", async |place| {
+    test_alone("restart", LONGEST, async |place| {
         let stage = Stage::set(place).await?;
         let operator = stage.operator().await?;
         stage.deploy("Deployment", 0).await?;
@@ -74,7 +70,7 @@ fn an_api_server_that_restarts_changes_nothing_and_loses_no_knock() -> Result<()
 #[test]
 #[ignore = "needs a local cluster: make e2e"]
 fn requests_wait_while_the_api_server_is_away_and_are_answered_after_it() -> Result<()> {
-    on_own_cluster("hold", async |place| {
+    test_alone("hold", LONGEST, async |place| {
         let whole = Whole::set(place).await?;
         let stage = &whole.stage;
         place.put(gated("web", 0, &stage.image)).await?;
@@ -105,7 +101,7 @@ fn requests_wait_while_the_api_server_is_away_and_are_answered_after_it() -> Res
 #[test]
 #[ignore = "needs a local cluster: make e2e"]
 fn one_stored_before_validation_is_told_so_and_harms_no_other() -> Result<()> {
-    on_own_cluster("malformed", async |place| {
+    test_alone("malformed", LONGEST, async |place| {
         let stage = Stage::set(place).await?;
         stage.install(SHAPELESS).await?;
         let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
@@ -222,24 +218,4 @@ async fn is_in_step(operator: &Operator) -> Result<bool> {
         .lines()
         .filter(|line| line.starts_with("elasti_operator_watch_healthy{"));
     Ok(sum as usize == kinds.count())
-}
-
-/// Runs a test on a cluster of its own, which is gone afterwards in any case.
-fn on_own_cluster(
-    purpose: &str,
-    work: impl AsyncFnOnce(&Place) -> Result<()> + Send,
-) -> Result<()> {
-    if env::var("KUBECONFIG").is_ok_and(|config| !config.is_empty()) {
-        println!("KUBECONFIG names the cluster, so no local one is tried");
-        return Ok(());
-    }
-    // The same name each time: a run that was killed is cleaned up by the next.
-    let name = format!("outage-{purpose}");
-    Cluster::down(&name)?;
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-        let cluster = Box::leak(Box::new(Cluster::up(&name)?));
-        elasti_e2e::test_on(cluster, work)
-    }));
-    Cluster::down(&name)?;
-    outcome.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }

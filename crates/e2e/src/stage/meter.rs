@@ -1,11 +1,11 @@
 use super::{PATIENCE, free_port, metric};
-use crate::{Place, Running, fetch};
+use crate::{Place, Running, fetch, own_address};
 use anyhow::{Context, Result};
 use http_body_util::Full;
 use hyper::{Response, body::Bytes, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use std::{convert::Infallible, fs, time::Duration};
+use std::{convert::Infallible, fs, net::SocketAddr, time::Duration};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -15,7 +15,8 @@ use tokio::{
 
 /// A Prometheus that scrapes one figure, which the test sets.
 pub struct Meter {
-    port: u16,
+    /// Pods reach it there, too.
+    address: SocketAddr,
     figure: watch::Sender<u32>,
     exporter: AbortHandle,
     _prometheus: Running,
@@ -48,10 +49,10 @@ impl Meter {
                 "--storage.tsdb.path={}",
                 folder.join("data").display()
             ))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg(format!("--web.listen-address=0.0.0.0:{port}"))
             .arg("--log.level=error");
         let meter = Self {
-            port,
+            address: SocketAddr::new(own_address()?, port),
             figure,
             exporter: tokio::spawn(export(listener, reading)).abort_handle(),
             _prometheus: Running::start(&mut command)?,
@@ -67,7 +68,7 @@ impl Meter {
     }
 
     async fn knows(&self, figure: u32) -> Result<()> {
-        let url = format!("http://127.0.0.1:{}/api/v1/query?query=requests", self.port);
+        let url = format!("http://{}/api/v1/query?query=requests", self.address);
         let wanted = format!("\"{figure}\"]");
         let scraped = async {
             while !fetch(&url)
@@ -98,7 +99,7 @@ impl Meter {
 
     /// How many questions it has answered.
     async fn asked(&self) -> Result<f64> {
-        let own = fetch(&format!("http://127.0.0.1:{}/metrics", self.port)).await?;
+        let own = fetch(&format!("http://{}/metrics", self.address)).await?;
         let handler = [("handler", "/api/v1/query")];
         Ok(metric(&own, "prometheus_http_requests_total", &handler).unwrap_or_default())
     }
@@ -106,7 +107,7 @@ impl Meter {
     /// Idle below 1.
     pub fn triggers(&self) -> Value {
         json!([{"type": "prometheus", "metadata": {
-            "serverAddress": format!("http://127.0.0.1:{}", self.port),
+            "serverAddress": format!("http://{}", self.address),
             "query": "requests",
             "threshold": 1,
             "healthCheck": false,

@@ -26,6 +26,7 @@ pub struct Whole<'a> {
 pub struct Cast<'a> {
     resolvers: i32,
     grace: u32,
+    limits: Value,
     operator: Setting,
     resolver: BTreeMap<&'static str, String>,
     elsewhere: Vec<&'a Place>,
@@ -38,6 +39,7 @@ impl Default for Cast<'_> {
         Self {
             resolvers: 1,
             grace: 2,
+            limits: json!({}),
             operator: Setting::default().flag("resolver-ports", "10000-32767"),
             resolver: BTreeMap::from([
                 ("farewell", "1s".into()),
@@ -57,6 +59,12 @@ impl<'a> Cast<'a> {
     /// Seconds that a resolver is given to end.
     pub fn grace(mut self, seconds: u32) -> Self {
         self.grace = seconds;
+        self
+    }
+
+    /// Of what a resolver may use.
+    pub fn limits(mut self, cpu: &str, memory: &str) -> Self {
+        self.limits = json!({"cpu": cpu, "memory": memory});
         self
     }
 
@@ -103,14 +111,12 @@ impl<'a> Whole<'a> {
         place.put(service(NAME, NAME, &ports)).await?;
         place.put(replica(&node(place).await?, port)).await?;
         let namespaces = cast.namespaces(place);
-        let mut flags = cast.resolver;
+        let mut flags = cast.resolver.clone();
         flags.insert("watch-namespace", namespaces.clone());
         flags.insert("operator-namespace", home.into());
         flags.insert("operator-service", "operator".into());
         flags.insert("operator-port", port.to_string());
-        place
-            .put(resolvers(cast.resolvers, cast.grace, &flags))
-            .await?;
+        place.put(resolvers(&cast, &flags)).await?;
         let setting = cast.operator.at(port).flag("watch-namespace", namespaces);
         let (operator, ready) = tokio::join!(
             stage.operator_with(setting.clone()),
@@ -224,7 +230,7 @@ fn replica(node: &str, port: u16) -> Value {
     })
 }
 
-fn resolvers(replicas: i32, grace: u32, flags: &BTreeMap<&str, String>) -> Value {
+fn resolvers(cast: &Cast<'_>, flags: &BTreeMap<&str, String>) -> Value {
     let flags = flags
         .iter()
         .map(|(name, value)| format!("--{name}={value}"));
@@ -233,17 +239,18 @@ fn resolvers(replicas: i32, grace: u32, flags: &BTreeMap<&str, String>) -> Value
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "resolver"},
         "spec": {
-            "replicas": replicas,
+            "replicas": cast.resolvers,
             "selector": {"matchLabels": {"of": "resolver"}},
             "template": {
                 "metadata": {"labels": {"of": "resolver", "app": NAME}},
                 "spec": {
-                    "terminationGracePeriodSeconds": grace,
+                    "terminationGracePeriodSeconds": cast.grace,
                     "containers": [{
                         "name": "proxy",
                         "image": IMAGE,
                         "imagePullPolicy": "IfNotPresent",
                         "args": args,
+                        "resources": {"limits": cast.limits},
                         "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8013}, "periodSeconds": 1},
                     }],
                 },

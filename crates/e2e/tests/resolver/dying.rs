@@ -1,5 +1,5 @@
-use crate::client::{get, http1};
 use anyhow::{Context, Result, ensure};
+use elasti_e2e::client::{get, http1};
 use elasti_e2e::{exchange, fetch, stage::Whole};
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode};

@@ -1,6 +1,6 @@
-use crate::client::{self, get, http2};
 use anyhow::{Result, ensure};
 use elasti_api::{Mode, Phase};
+use elasti_e2e::client::{self, get, http2};
 use elasti_e2e::{exchange, fetch, stage::Whole};
 use futures::future::try_join_all;
 use http_body_util::Full;

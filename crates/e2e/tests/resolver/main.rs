@@ -1,27 +1,28 @@
 //! Operator and resolver together: what a client of a sleeping service sees.
 
 mod again;
-mod client;
+mod bodies;
 mod crowd;
 mod drain;
 mod dying;
-mod grpc;
 mod host;
+mod hpa;
 mod http;
+mod ingress;
 mod killed;
+mod limits;
 mod lossless;
+mod manners;
 mod many;
 mod namesakes;
 mod operator_away;
 mod port_change;
 mod ports;
+mod probes;
 mod refusing;
 mod silent;
 mod slow_head;
 mod sse;
-mod tcp;
-mod tls;
-mod websocket;
 
 use anyhow::Result;
 use elasti_api::{Mode, Phase};

@@ -1,11 +1,9 @@
 //! Services to put to sleep, one of each kind, and the Prometheus that sees whether they are used.
 
-use crate::{
-    install::{apply, image, rolled_out},
-    step,
-};
+use crate::step;
 use anyhow::Result;
 use elasti_cluster::Cluster;
+use elasti_e2e::install::{apply, image, rolled_out};
 
 pub(crate) const NAMESPACE: &str = "elasti-demo";
 

@@ -2,12 +2,12 @@
 //! what happens when.
 
 mod apps;
-mod install;
 mod timeline;
 mod visit;
 
 use anyhow::Result;
 use elasti_cluster::Cluster;
+use elasti_e2e::install::install;
 use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
@@ -22,7 +22,8 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let cluster = elasti_e2e::cluster()?;
-    install::install(cluster)?;
+    step("Installing Elasti: two operators, two resolvers (config/base)");
+    install(cluster)?;
     apps::deploy(cluster)?;
     cluster.run(async || timeline::show(cluster).await)?;
     farewell(cluster);

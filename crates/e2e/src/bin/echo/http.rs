@@ -1,14 +1,16 @@
 //! What is asked is answered, and some paths do more: `/hold` is answered, and `/events` ended, only
 //! after somebody asked for `/release`; `/held` tells how many wait for that, `/metrics` how many
-//! came, and `/exit` ends the process where it stands.
+//! came, `/moved` sends elsewhere, and `/exit` ends the process where it stands.
 
 use anyhow::Result;
 use futures::{SinkExt, StreamExt, future, stream};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
-    Request, Response,
+    Request, Response, StatusCode,
     body::{Body, Bytes, Frame, Incoming},
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, USER_AGENT},
+    header::{
+        CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, UPGRADE, USER_AGENT,
+    },
     server::conn::{http1, http2},
     service::service_fn,
     upgrade::{self, OnUpgrade},
@@ -87,6 +89,7 @@ impl Answers {
                 echo(request).await?
             }
             "/events" => self.events(),
+            "/moved" => moved(&request),
             _ if is_grpc(&request) => grpc(request),
             _ if request.headers().contains_key(UPGRADE) => websocket(request),
             _ => echo(request).await?,
@@ -123,6 +126,18 @@ async fn echo(request: Request<Incoming>) -> Result<Response<Answer>, hyper::Err
     let mut answer = format!("{} {path}\n", head.method).into_bytes();
     answer.extend(body.collect().await?.to_bytes());
     Ok(whole(answer))
+}
+
+/// To the host that was asked for, as applications do.
+fn moved(request: &Request<Incoming>) -> Response<Answer> {
+    let host = request.headers().get(HOST);
+    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let mut response = text(String::new());
+    *response.status_mut() = StatusCode::FOUND;
+    if let Ok(place) = format!("http://{host}/hello").parse() {
+        response.headers_mut().insert(LOCATION, place);
+    }
+    response
 }
 
 fn text(text: String) -> Response<Answer> {

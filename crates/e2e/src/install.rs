@@ -1,9 +1,8 @@
 //! Elasti itself, from its own manifests.
 
-use crate::step;
+use crate::built;
 use anyhow::{Context, Result, ensure};
 use elasti_cluster::Cluster;
-use elasti_e2e::built;
 use std::{
     env, fs,
     hash::{DefaultHasher, Hash, Hasher},
@@ -12,20 +11,28 @@ use std::{
     process::{Command, Stdio},
 };
 
-const OVERLAY: &str = "target/demo";
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-pub(crate) fn install(cluster: &Cluster) -> Result<()> {
-    step("Installing Elasti: two operators, two resolvers (config/base)");
+/// `config/base`, with images of what was built.
+pub fn install(cluster: &Cluster) -> Result<()> {
     let mut images = String::new();
     for part in ["operator", "resolver"] {
         let (name, tag) = image(cluster, part)?;
         images +=
             &format!("  - name: elasti.local/{part}\n    newName: {name}\n    newTag: \"{tag}\"\n");
     }
-    fs::create_dir_all(OVERLAY)?;
+    let overlay = Path::new(WORKSPACE).join("target/installation");
+    fs::create_dir_all(&overlay)?;
     let text = format!("resources:\n  - ../../config/base\nimages:\n{images}");
-    fs::write(Path::new(OVERLAY).join("kustomization.yaml"), text)?;
-    let apply = ["apply", "--server-side", "--force-conflicts", "-k", OVERLAY];
+    fs::write(overlay.join("kustomization.yaml"), text)?;
+    let overlay = overlay.display().to_string();
+    let apply = [
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "-k",
+        &overlay,
+    ];
     kubectl(cluster, &apply, "")?;
     for name in ["elasti-operator-controller-manager", "elasti-resolver"] {
         rolled_out(cluster, "elasti", name)?;
@@ -35,7 +42,7 @@ pub(crate) fn install(cluster: &Cluster) -> Result<()> {
 
 /// Name and tag of an image: made of a binary and loaded, under a tag that names its content, so that
 /// what has not changed is not started anew; or where the user of another cluster has put it.
-pub(crate) fn image(cluster: &Cluster, part: &str) -> Result<(String, String)> {
+pub fn image(cluster: &Cluster, part: &str) -> Result<(String, String)> {
     if !cluster.is_local() {
         let folder = env::var("ELASTI_DEMO_IMAGES").context(
             "set ELASTI_DEMO_IMAGES to where the cluster of KUBECONFIG finds the images of `make images`, such as registry.example.com/elasti",
@@ -53,7 +60,7 @@ pub(crate) fn image(cluster: &Cluster, part: &str) -> Result<(String, String)> {
     Ok((name, tag))
 }
 
-pub(crate) fn apply(cluster: &Cluster, manifests: &str) -> Result<()> {
+pub fn apply(cluster: &Cluster, manifests: &str) -> Result<()> {
     let apply = [
         "apply",
         "--server-side",
@@ -63,7 +70,7 @@ pub(crate) fn apply(cluster: &Cluster, manifests: &str) -> Result<()> {
     kubectl(cluster, &apply, manifests)
 }
 
-pub(crate) fn rolled_out(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
+pub fn rolled_out(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
     let deployment = format!("deployment/{name}");
     let wait = [
         "-n",
@@ -73,9 +80,7 @@ pub(crate) fn rolled_out(cluster: &Cluster, namespace: &str, name: &str) -> Resu
         &deployment,
         "--timeout=120s",
     ];
-    kubectl(cluster, &wait, "")?;
-    println!("  {name} is there");
-    Ok(())
+    kubectl(cluster, &wait, "")
 }
 
 fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> Result<()> {

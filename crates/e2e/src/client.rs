@@ -14,11 +14,11 @@ use tokio::{
     net::TcpStream,
 };
 
-pub(crate) async fn http1(address: SocketAddr) -> Result<http1::SendRequest<Full<Bytes>>> {
+pub async fn http1(address: SocketAddr) -> Result<http1::SendRequest<Full<Bytes>>> {
     http1_on(TcpStream::connect(address).await?).await
 }
 
-pub(crate) async fn http1_on<S>(stream: S) -> Result<http1::SendRequest<Full<Bytes>>>
+pub async fn http1_on<S>(stream: S) -> Result<http1::SendRequest<Full<Bytes>>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -28,7 +28,7 @@ where
 }
 
 /// By prior knowledge.
-pub(crate) async fn http2<B>(address: SocketAddr) -> Result<http2::SendRequest<B>>
+pub async fn http2<B>(address: SocketAddr) -> Result<http2::SendRequest<B>>
 where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
@@ -39,12 +39,12 @@ where
     Ok(sender)
 }
 
-pub(crate) fn get(uri: &str) -> Result<Request<Full<Bytes>>> {
+pub fn get(uri: &str) -> Result<Request<Full<Bytes>>> {
     let request = Request::get(uri).header("host", "web");
     Ok(request.body(Full::default())?)
 }
 
-pub(crate) async fn text(response: Response<Incoming>) -> Result<String> {
+pub async fn text(response: Response<Incoming>) -> Result<String> {
     let body = response.into_body().collect().await?.to_bytes();
     Ok(String::from_utf8(body.into())?)
 }

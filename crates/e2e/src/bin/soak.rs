@@ -1,0 +1,75 @@
+//! elasti-soak: services fall asleep and wake for hours, while parts of the system are killed, and every
+//! request is counted.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use elasti_e2e::{
+    Trial,
+    install::install,
+    stage::{Meter, Stage},
+    test_alone,
+};
+use std::{process::ExitCode, time::Duration};
+use tokio::time::{Instant, interval, sleep};
+
+/// Seconds in which a data plane drops what ends, though it was killed itself.
+const FAREWELL: u32 = 10;
+/// To come and to go.
+const BESIDES: Duration = Duration::from_secs(300);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Puts services to sleep and wakes them, without an end, and counts what is lost.
+#[derive(Parser)]
+struct Cli {
+    /// How long
+    #[arg(long, default_value_t = 120)]
+    minutes: u32,
+    /// Let nothing be killed
+    #[arg(long)]
+    calm: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("elasti-soak: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    let long = MINUTE * cli.minutes;
+    test_alone("soak", long + BESIDES, async |place| {
+        install(place.cluster)?;
+        let stage = Stage::empty(place).await?;
+        let meter = Meter::idle(place).await?;
+        let trial = Trial::new(&stage, meter.triggers(), FAREWELL)?;
+        let cycles = async {
+            if cli.calm {
+                trial.run(usize::MAX).await
+            } else {
+                trial.run_through_disasters(usize::MAX).await
+            }
+        };
+        tokio::select! {
+            ended = cycles => ended?,
+            () = tell(&trial) => {}
+            () = sleep(long) => {}
+        }
+        println!("In {} minutes: {}", cli.minutes, trial.ledger);
+        ensure!(trial.ledger.is_clean(), "something was lost");
+        Ok(())
+    })
+}
+
+async fn tell(trial: &Trial<'_>) {
+    let beginning = Instant::now();
+    let mut minutes = interval(MINUTE);
+    loop {
+        minutes.tick().await;
+        let passed = beginning.elapsed().as_secs() / 60;
+        println!("{passed} min: {}", trial.ledger);
+    }
+}

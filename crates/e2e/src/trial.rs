@@ -1,0 +1,238 @@
+//! Services that fall asleep and wake again and again while they are used: whether anything is lost.
+
+mod disaster;
+mod ledger;
+
+use self::{disaster::Disasters, ledger::Ledger};
+
+use crate::{
+    Identity, Manner, Visitor,
+    stage::{PATIENCE, Stage},
+    visitor::HTTP,
+};
+use anyhow::{Context, Result};
+use elasti_api::{Mode, Phase};
+use fastrand::Rng;
+use futures::{StreamExt, future::join_all, stream};
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
+use std::{cell::RefCell, env, time::Duration};
+use tokio::time::{Instant, interval, sleep, timeout};
+
+/// Between requests of those who come steadily: 50 in a second.
+const BEAT: Duration = Duration::from_millis(20);
+/// Those who come alone leave less than this between them.
+const LONELY: Duration = Duration::from_secs(6);
+/// Whoever finds it asleep may come as late as this.
+const LATE: Duration = Duration::from_secs(1);
+/// What is to be tried again, after an API server that was away.
+const AGAIN: Duration = Duration::from_millis(200);
+
+pub struct Trial<'a> {
+    pub ledger: Ledger,
+    stage: &'a Stage<'a>,
+    identity: Identity,
+    /// What says that nobody uses a service.
+    triggers: Value,
+    /// How long the application takes connections after it was told to end, in seconds.
+    farewell: u32,
+    random: RefCell<Rng>,
+    disasters: Disasters,
+}
+
+// === impl Trial ===
+
+impl<'a> Trial<'a> {
+    pub fn new(stage: &'a Stage<'a>, triggers: Value, farewell: u32) -> Result<Self> {
+        let seed = seed()?;
+        println!("The seed is {seed}: ELASTI_SEED={seed} does the same again");
+        Ok(Self {
+            ledger: Ledger::default(),
+            stage,
+            identity: Identity::make()?,
+            triggers,
+            farewell,
+            random: RefCell::new(Rng::with_seed(seed)),
+            disasters: Disasters::default(),
+        })
+    }
+
+    /// Each of three services falls asleep so many times.
+    pub async fn run(&self, cycles: usize) -> Result<()> {
+        tokio::try_join!(
+            self.by_trigger(cycles),
+            self.by_somebody(cycles),
+            self.by_chance(cycles),
+        )?;
+        Ok(())
+    }
+
+    /// The same while parts of the system are killed.
+    pub async fn run_through_disasters(&self, cycles: usize) -> Result<()> {
+        let seed = self.random.borrow_mut().u64(..);
+        tokio::select! {
+            done = self.run(cycles) => done,
+            failed = self.disasters.happen(self.stage, Rng::with_seed(seed)) => failed,
+        }
+    }
+
+    /// Its trigger puts it to sleep; then all come at once, in every manner.
+    async fn by_trigger(&self, cycles: usize) -> Result<()> {
+        let name = "by-trigger";
+        let visitor = self.deploy(name, self.triggers.clone()).await?;
+        let mut writes = 0;
+        for _ in 0..cycles {
+            writes = self.asleep(name, writes).await?;
+            self.pause(LATE).await;
+            join_all(Manner::ALL.map(|manner| self.visit(&visitor, manner))).await;
+        }
+        Ok(())
+    }
+
+    /// Somebody else scales it to zero, while it is used without a pause.
+    async fn by_somebody(&self, cycles: usize) -> Result<()> {
+        let (name, stage) = ("by-somebody", self.stage);
+        let visitor = self.deploy(name, json!([])).await?;
+        let cycles = async {
+            for _ in 0..cycles {
+                self.stubbornly(async || stage.scale(name, 0).await).await?;
+                self.ledger.fell_asleep(name);
+                let woken = async || stage.until(name, "awake", is_up).await;
+                self.stubbornly(woken).await?;
+                let serves = async || stage.reaches_as(name, Phase::Awake, Mode::Serve).await;
+                self.stubbornly(serves).await?;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            done = cycles => done,
+            () = self.visit_steadily(&visitor) => Ok(()),
+        }
+    }
+
+    /// Its trigger would have it sleep, and somebody comes now and then, at whatever moment of it.
+    async fn by_chance(&self, cycles: usize) -> Result<()> {
+        let name = "by-chance";
+        let visitor = self.deploy(name, self.triggers.clone()).await?;
+        let cycles = async {
+            let mut writes = 0;
+            for _ in 0..cycles {
+                writes = self.asleep(name, writes).await?;
+            }
+            Ok(())
+        };
+        let visits = async {
+            loop {
+                self.pause(LONELY).await;
+                self.visit(&visitor, self.any_manner()).await;
+            }
+        };
+        tokio::select! {
+            done = cycles => done,
+            () = visits => Ok(()),
+        }
+    }
+
+    async fn deploy(&self, name: &str, triggers: Value) -> Result<Visitor> {
+        let stage = self.stage;
+        let application = self.identity.application(name, &stage.image, self.farewell);
+        for object in application {
+            self.stubbornly(async || stage.place.put(object.clone()).await)
+                .await?;
+        }
+        let spec = json!({"triggers": triggers, "pollingInterval": "1s"});
+        self.stubbornly(async || stage.declare_as(name, spec.clone()).await)
+            .await?;
+        let address = self
+            .stubbornly(async || stage.reach(name, HTTP).await)
+            .await?;
+        self.identity.visitor(address.ip())
+    }
+
+    /// Waits until it sleeps, after so many writes to its target; gives how many there are then.
+    async fn asleep(&self, name: &str, writes: i64) -> Result<i64> {
+        let sleeps = |deployment: &Deployment| {
+            let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+            replicas == Some(0) && deployment.metadata.generation > Some(writes)
+        };
+        let slept = async || self.stage.until(name, "asleep", sleeps).await;
+        let deployment = self.stubbornly(slept).await?;
+        self.ledger.fell_asleep(name);
+        deployment
+            .metadata
+            .generation
+            .context("it has a generation")
+    }
+
+    async fn visit_steadily(&self, visitor: &Visitor) {
+        let beats = stream::unfold(interval(BEAT), async |mut beat| {
+            beat.tick().await;
+            Some(((), beat))
+        });
+        let manners = stream::iter(Manner::ALL.into_iter().cycle());
+        let visits = beats.zip(manners);
+        visits
+            .for_each_concurrent(None, |((), manner)| self.visit(visitor, manner))
+            .await;
+    }
+
+    async fn visit(&self, visitor: &Visitor, manner: Manner) {
+        self.ledger.asks();
+        let began = Instant::now();
+        loop {
+            let answer = timeout(PATIENCE, visitor.ask(manner)).await;
+            match answer.context("no answer").flatten() {
+                Ok(()) => {
+                    return self
+                        .ledger
+                        .answered(&format!("{manner:?}"), began.elapsed());
+                }
+                Err(_) if self.disasters.explain(began) => {
+                    self.ledger.asks_again();
+                    sleep(AGAIN).await;
+                }
+                Err(error) => return self.ledger.lost(format!("{error:#}")),
+            }
+        }
+    }
+
+    fn any_manner(&self) -> Manner {
+        let which = self.random.borrow_mut().usize(..Manner::ALL.len());
+        Manner::ALL[which]
+    }
+
+    async fn pause(&self, longest: Duration) {
+        let part = self.random.borrow_mut().f64();
+        sleep(longest.mul_f64(part)).await;
+    }
+
+    /// Tries again where an API server may have been away.
+    async fn stubbornly<T>(&self, work: impl AsyncFn() -> Result<T>) -> Result<T> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match work().await {
+                Err(_) if self.disasters.happened() && Instant::now() < end => sleep(AGAIN).await,
+                done => return done,
+            }
+        }
+    }
+}
+
+/// With the pods that it has now, not with those that are ending.
+fn is_up(deployment: &Deployment) -> bool {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+    deployment.status.as_ref().is_some_and(|status| {
+        status.observed_generation == deployment.metadata.generation
+            && wanted > Some(0)
+            && status.ready_replicas == wanted
+    })
+}
+
+fn seed() -> Result<u64> {
+    match env::var("ELASTI_SEED") {
+        Ok(seed) => seed
+            .parse()
+            .with_context(|| format!("ELASTI_SEED is a number, not {seed:?}")),
+        Err(_) => Ok(fastrand::u64(..)),
+    }
+}

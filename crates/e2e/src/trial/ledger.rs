@@ -1,0 +1,79 @@
+use jiff::Timestamp;
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    fmt,
+    time::Duration,
+};
+
+/// Longer than a pod needs.
+const SLOW: Duration = Duration::from_secs(10);
+
+/// What came of all that was asked.
+#[derive(Default)]
+pub struct Ledger {
+    asked: Cell<usize>,
+    answered: Cell<usize>,
+    /// Asked more than once: their resolver was killed.
+    again: Cell<usize>,
+    slowest: Cell<Duration>,
+    slept: RefCell<BTreeMap<String, usize>>,
+    lost: RefCell<Vec<String>>,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    pub(super) fn asks(&self) {
+        self.asked.update(|count| count + 1);
+    }
+
+    pub(super) fn asks_again(&self) {
+        self.again.update(|count| count + 1);
+    }
+
+    pub(super) fn answered(&self, what: &str, after: Duration) {
+        self.answered.update(|count| count + 1);
+        self.slowest.update(|slowest| slowest.max(after));
+        if after > SLOW {
+            println!("SLOW: {what} took {after:.1?} until {}", now());
+        }
+    }
+
+    pub(super) fn lost(&self, why: String) {
+        println!("LOST: {why}, at {}", now());
+        self.lost.borrow_mut().push(why);
+    }
+
+    pub(super) fn fell_asleep(&self, name: &str) {
+        *self.slept.borrow_mut().entry(name.to_owned()).or_default() += 1;
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.lost.borrow().is_empty()
+    }
+}
+
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (asked, answered) = (self.asked.get(), self.answered.get());
+        let lost = self.lost.borrow().len();
+        write!(
+            f,
+            "{asked} asked, {answered} answered, {lost} lost, {} under way; {} asked again; slowest {:.1?}; asleep",
+            asked - answered - lost,
+            self.again.get(),
+            self.slowest.get(),
+        )?;
+        for (name, times) in &*self.slept.borrow() {
+            write!(f, " {name} {times}")?;
+        }
+        Ok(())
+    }
+}
+
+/// As logs tell it.
+#[expect(clippy::disallowed_methods, reason = "it is for people to read")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
