@@ -111,6 +111,10 @@ pub enum Slices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolvers {
     Ready,
+    /// Traffic of some of its address families can be held, and that of others cannot.
+    Partly {
+        since: Timestamp,
+    },
     /// Nobody can hold traffic.
     Gone {
         since: Timestamp,

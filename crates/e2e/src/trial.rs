@@ -19,10 +19,13 @@ use serde_json::{Value, json};
 use std::{cell::RefCell, env, time::Duration};
 use tokio::time::{Instant, interval, sleep, timeout};
 
+const BY_TRIGGER: &str = "by-trigger";
+const BY_SOMEBODY: &str = "by-somebody";
+const BY_CHANCE: &str = "by-chance";
 /// Between requests of those who come steadily: 50 in a second.
 const BEAT: Duration = Duration::from_millis(20);
 /// Those who come alone leave less than this between them.
-const LONELY: Duration = Duration::from_secs(6);
+const LONELY: Duration = Duration::from_secs(10);
 /// Whoever finds it asleep may come as late as this.
 const LATE: Duration = Duration::from_secs(1);
 /// What is to be tried again, after an API server that was away.
@@ -57,78 +60,84 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Each of three services falls asleep so many times.
+    /// Of three services, two fall asleep so many times, and the third as often as it can meanwhile.
     pub async fn run(&self, cycles: usize) -> Result<()> {
-        tokio::try_join!(
-            self.by_trigger(cycles),
-            self.by_somebody(cycles),
-            self.by_chance(cycles),
-        )?;
-        Ok(())
+        let services = self.deploy_all().await?;
+        self.cycle(&services, cycles).await
     }
 
     /// The same while parts of the system are killed.
     pub async fn run_through_disasters(&self, cycles: usize) -> Result<()> {
+        let services = self.deploy_all().await?;
         let seed = self.random.borrow_mut().u64(..);
         tokio::select! {
-            done = self.run(cycles) => done,
-            failed = self.disasters.happen(self.stage, Rng::with_seed(seed)) => failed,
+            done = self.cycle(&services, cycles) => done,
+            () = self.disasters.happen(self.stage, Rng::with_seed(seed)) => Ok(()),
+        }
+    }
+
+    async fn deploy_all(&self) -> Result<[Visitor; 3]> {
+        let (trigger, somebody, chance) = tokio::try_join!(
+            self.deploy(BY_TRIGGER, self.triggers.clone()),
+            self.deploy(BY_SOMEBODY, json!([])),
+            self.deploy(BY_CHANCE, self.triggers.clone()),
+        )?;
+        Ok([trigger, somebody, chance])
+    }
+
+    async fn cycle(&self, [trigger, somebody, chance]: &[Visitor; 3], cycles: usize) -> Result<()> {
+        let cycles = async {
+            tokio::try_join!(self.by_trigger(trigger, cycles), self.by_somebody(cycles))?;
+            Ok(())
+        };
+        tokio::select! {
+            done = cycles => done,
+            done = self.by_chance(chance) => done,
+            () = self.visit_steadily(somebody) => Ok(()),
         }
     }
 
     /// Its trigger puts it to sleep; then all come at once, in every manner.
-    async fn by_trigger(&self, cycles: usize) -> Result<()> {
-        let name = "by-trigger";
-        let visitor = self.deploy(name, self.triggers.clone()).await?;
+    async fn by_trigger(&self, visitor: &Visitor, cycles: usize) -> Result<()> {
         let mut writes = 0;
         for _ in 0..cycles {
-            writes = self.asleep(name, writes).await?;
+            writes = self.asleep(BY_TRIGGER, writes).await?;
             self.pause(LATE).await;
-            join_all(Manner::ALL.map(|manner| self.visit(&visitor, manner))).await;
+            join_all(Manner::ALL.map(|manner| self.visit(visitor, manner))).await;
         }
         Ok(())
     }
 
     /// Somebody else scales it to zero, while it is used without a pause.
     async fn by_somebody(&self, cycles: usize) -> Result<()> {
-        let (name, stage) = ("by-somebody", self.stage);
-        let visitor = self.deploy(name, json!([])).await?;
-        let cycles = async {
-            for _ in 0..cycles {
-                self.stubbornly(async || stage.scale(name, 0).await).await?;
-                self.ledger.fell_asleep(name);
-                let woken = async || stage.until(name, "awake", is_up).await;
-                self.stubbornly(woken).await?;
-                let serves = async || stage.reaches_as(name, Phase::Awake, Mode::Serve).await;
-                self.stubbornly(serves).await?;
-            }
-            Ok(())
-        };
-        tokio::select! {
-            done = cycles => done,
-            () = self.visit_steadily(&visitor) => Ok(()),
+        let (name, stage) = (BY_SOMEBODY, self.stage);
+        for _ in 0..cycles {
+            let serves = async || stage.reaches_as(name, Phase::Awake, Mode::Serve).await;
+            self.stubbornly(serves).await?;
+            self.stubbornly(async || stage.scale(name, 0).await).await?;
+            self.ledger.fell_asleep(name);
+            let woken = async || stage.until(name, "awake", is_up).await;
+            self.stubbornly(woken).await?;
         }
+        Ok(())
     }
 
     /// Its trigger would have it sleep, and somebody comes now and then, at whatever moment of it.
-    async fn by_chance(&self, cycles: usize) -> Result<()> {
-        let name = "by-chance";
-        let visitor = self.deploy(name, self.triggers.clone()).await?;
-        let cycles = async {
+    async fn by_chance(&self, visitor: &Visitor) -> Result<()> {
+        let sleeps = async {
             let mut writes = 0;
-            for _ in 0..cycles {
-                writes = self.asleep(name, writes).await?;
+            loop {
+                writes = self.asleep(BY_CHANCE, writes).await?;
             }
-            Ok(())
         };
         let visits = async {
             loop {
                 self.pause(LONELY).await;
-                self.visit(&visitor, self.any_manner()).await;
+                self.visit(visitor, self.any_manner()).await;
             }
         };
         tokio::select! {
-            done = cycles => done,
+            failed = sleeps => failed,
             () = visits => Ok(()),
         }
     }
@@ -208,7 +217,7 @@ impl<'a> Trial<'a> {
 
     /// Tries again where an API server may have been away.
     async fn stubbornly<T>(&self, work: impl AsyncFn() -> Result<T>) -> Result<T> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + 3 * PATIENCE;
         loop {
             match work().await {
                 Err(_) if self.disasters.happened() && Instant::now() < end => sleep(AGAIN).await,

@@ -8,9 +8,9 @@ use elasti_e2e::{
     test_alone,
 };
 
-const CYCLES: usize = 17;
+const CYCLES: usize = 20;
 /// Seconds in which a data plane drops what ends, though it was killed itself.
-const FAREWELL: u32 = 10;
+const FAREWELL: u32 = 20;
 
 #[test]
 #[ignore = "needs a local cluster: make e2e"]

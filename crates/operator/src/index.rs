@@ -28,6 +28,7 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
+    sync::Arc,
 };
 
 /// A kind of targets, as ElastiServices name it.
@@ -52,6 +53,8 @@ pub(crate) struct Index {
     scaled_objects: HashMap<Key, ScaledObjectFacts>,
     scaled_objects_healths: HashMap<Scope, Health>,
     no_resolver_since: Option<Timestamp>,
+    /// Of which ready resolvers have addresses, and since when it is these.
+    families: (BTreeSet<Arc<str>>, Timestamp),
     /// Ports on which each resolver was seen to accept connections since it is ready.
     accepted: HashMap<IpAddr, HashSet<u16>>,
     /// Since when ready resolvers are seen to refuse them.
@@ -146,6 +149,7 @@ impl Index {
             scaled_objects: HashMap::new(),
             scaled_objects_healths: HashMap::new(),
             no_resolver_since: Some(now),
+            families: (BTreeSet::new(), now),
             accepted: HashMap::new(),
             refused: HashMap::new(),
             ports: Ports::new(ports),

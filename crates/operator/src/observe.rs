@@ -154,6 +154,13 @@ fn resolvers(index: &Index, desired: &Desired) -> Resolvers {
     match (index.no_resolver_since(), desired.absence) {
         (Some(since), _) => gone(since, Absence::NoneReady),
         (None, None) => Resolvers::Ready,
+        (None, Some(Absence::OtherFamily)) => {
+            let since = index.families_since();
+            match desired.slices() {
+                [] => gone(since, Absence::OtherFamily),
+                _ => Resolvers::Partly { since },
+            }
+        }
         // Those that are being asked get the time that it takes.
         (None, Some(why)) => {
             let since = index.refuse_since(&desired.unproven);

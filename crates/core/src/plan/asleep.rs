@@ -60,7 +60,7 @@ pub(super) fn settling(observed: &Observed, now: Timestamp, patience: Patience) 
 
 fn held(observed: &Observed, phase: Phase) -> Plan {
     let untouched = observed.dry_run && observed.slices == Slices::Absent;
-    let publish = observed.resolvers == Resolvers::Ready
+    let publish = !matches!(observed.resolvers, Resolvers::Gone { .. })
         && !matches!(observed.slices, Slices::Current { .. })
         && !untouched;
     let proxied = publish || observed.slices != Slices::Absent;
@@ -96,8 +96,14 @@ fn reason_to_wake(observed: &Observed, now: Timestamp, patience: Patience) -> Wa
         return Wake::Now;
     }
     match observed.resolvers {
-        Resolvers::Gone { since, .. } if now >= later(since, patience.resolvers) => Wake::Now,
-        Resolvers::Gone { since, .. } => Wake::At(later(since, patience.resolvers)),
+        Resolvers::Gone { since, .. } | Resolvers::Partly { since } => {
+            let patience_ends = later(since, patience.resolvers);
+            if now < patience_ends {
+                Wake::At(patience_ends)
+            } else {
+                Wake::Now
+            }
+        }
         Resolvers::Ready => Wake::Never,
     }
 }

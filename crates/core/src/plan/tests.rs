@@ -466,6 +466,20 @@ fn a_dry_run_still_wakes_what_slept_before_it() {
 }
 
 #[test]
+fn what_can_be_held_of_a_sleeping_service_is_held_until_the_rest_has_it_woken() {
+    let observed = Observed {
+        resolvers: Resolvers::Partly { since: at(200) },
+        slices: Slices::Absent,
+        ..sleeping_service()
+    };
+    let plan = planned(&observed, 200);
+    assert_eq!(plan.steps, [Step::PublishSlices]);
+    assert_eq!(plan.look_again, Some(at(210)));
+    let plan = planned(&observed, 210);
+    assert!(plan.steps.contains(&Step::ScaleUp { replicas: 2 }));
+}
+
+#[test]
 fn resolvers_are_asked_before_anything_needs_them() {
     let absent = Resolvers::Gone {
         since: at(100),
@@ -505,7 +519,7 @@ fn anything() -> impl Strategy<Value = Observed> {
         any::<bool>(),
         any::<bool>(),
     );
-    let world = (0..3i32, 0..3usize, 0..4u8, any::<bool>(), 0..4u8);
+    let world = (0..3i32, 0..3usize, 0..4u8, 0..3u8, 0..4u8);
     let verdict = prop_oneof![
         Just(Opinion::idle("I", "")),
         Just(Opinion::active("A", "")),
@@ -528,10 +542,10 @@ fn anything() -> impl Strategy<Value = Observed> {
                     1 => Slices::Stale { since: at(100) },
                     _ => Slices::Current { since: at(100) },
                 },
-                resolvers: if resolvers {
-                    Resolvers::Ready
-                } else {
-                    gone(at(150))
+                resolvers: match resolvers {
+                    0 => Resolvers::Ready,
+                    1 => Resolvers::Partly { since: at(150) },
+                    _ => gone(at(150)),
                 },
                 autoscaler: [
                     Autoscaler::None,

@@ -2,7 +2,10 @@ use crate::{kill_pod_process, stage::Stage};
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod};
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams},
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -13,12 +16,15 @@ use tokio::time::{Instant, sleep};
 const NAMESPACE: &str = "elasti";
 const OPERATOR: &str = "elasti-operator-controller-manager";
 const RESOLVER: &str = "elasti-resolver";
-const CALM: Duration = Duration::from_secs(2);
-const UNREST: Duration = Duration::from_secs(6);
+const REPLICAS: i32 = 2;
+/// Between one that is over and the next.
+const CALM: Duration = Duration::from_secs(10);
 /// In which every data plane has learnt that a resolver is no more.
-const NEWS: Duration = Duration::from_secs(5);
+const NEWS: Duration = Duration::from_secs(10);
+/// Recovery has no event: its witness may be what recovers.
+const LOOK: Duration = Duration::from_millis(200);
 
-/// Parts of the system that are killed, one after the other.
+/// Parts of the system that are killed, each when the one before is whole again.
 #[derive(Default)]
 pub(super) struct Disasters {
     happened: RefCell<Vec<(Instant, Disaster)>>,
@@ -49,20 +55,20 @@ impl Disasters {
         killed.any(|(when, _)| *when + NEWS >= request)
     }
 
-    pub(super) async fn happen(&self, stage: &Stage<'_>, mut random: Rng) -> Result<()> {
+    /// Never ends.
+    pub(super) async fn happen(&self, stage: &Stage<'_>, mut random: Rng) {
         let beginning = Instant::now();
         loop {
-            sleep(CALM + UNREST.mul_f64(random.f64())).await;
+            sleep(CALM.mul_f64(random.f64())).await;
             let disaster = Disaster::ALL[random.usize(..Disaster::ALL.len())];
             let after = beginning.elapsed().as_secs_f64();
-            // While the API server is away nobody knows who leads.
+            self.happened.borrow_mut().push((Instant::now(), disaster));
             match disaster.strike(stage, &mut random).await {
-                Ok(Some(whom)) => {
-                    println!("  {after:6.1} s: {disaster:?} is killed ({whom})");
-                    self.happened.borrow_mut().push((Instant::now(), disaster));
-                }
-                Ok(None) => println!("  {after:6.1} s: {disaster:?} is spared, one is missing"),
+                Ok(whom) => println!("  {after:6.1} s: {disaster:?} is killed ({whom})"),
                 Err(error) => println!("  {after:6.1} s: {disaster:?} is spared: {error:#}"),
+            }
+            while !is_whole(stage).await {
+                sleep(LOOK).await;
             }
         }
     }
@@ -79,20 +85,11 @@ impl Disaster {
         Self::Etcd,
     ];
 
-    /// Who was killed: nobody where nobody would be left.
-    async fn strike(self, stage: &Stage<'_>, random: &mut Rng) -> Result<Option<String>> {
+    /// Who was killed.
+    async fn strike(self, stage: &Stage<'_>, random: &mut Rng) -> Result<String> {
         match self {
-            Self::Leader if has_all(stage, OPERATOR).await? => {
-                let leader = leader(stage).await?;
-                kill_pod_process(&leader)?;
-                Ok(Some(leader))
-            }
-            Self::Resolver if has_all(stage, RESOLVER).await? => {
-                let resolver = any_resolver(stage, random).await?;
-                kill_pod_process(&resolver)?;
-                Ok(Some(resolver))
-            }
-            Self::Leader | Self::Resolver => Ok(None),
+            Self::Leader => kill_pod(stage, leader(stage).await?).await,
+            Self::Resolver => kill_pod(stage, any_resolver(stage, random).await?).await,
             Self::ApiServer => kill_component(stage, "kube-apiserver"),
             Self::Proxy => kill_component(stage, "kube-proxy"),
             Self::Etcd => kill_component(stage, "etcd"),
@@ -100,20 +97,36 @@ impl Disaster {
     }
 }
 
-fn kill_component(stage: &Stage<'_>, component: &str) -> Result<Option<String>> {
+/// And lets another take its place: the same would be started ever later.
+async fn kill_pod(stage: &Stage<'_>, pod: String) -> Result<String> {
+    kill_pod_process(&pod)?;
+    let pods: Api<Pod> = Api::namespaced(stage.place.client.clone(), NAMESPACE);
+    pods.delete(&pod, &DeleteParams::default()).await?;
+    Ok(pod)
+}
+
+fn kill_component(stage: &Stage<'_>, component: &str) -> Result<String> {
     let processes = stage.place.cluster.processes();
     let (id, name) = processes
         .into_iter()
         .find(|(_, name)| name.starts_with(component))
         .with_context(|| format!("{component} does not run"))?;
     kill(Pid::from_raw(id), Signal::SIGKILL)?;
-    Ok(Some(format!("{name}, process {id}")))
+    Ok(format!("{name}, process {id}"))
 }
 
-async fn has_all(stage: &Stage<'_>, name: &str) -> Result<bool> {
+async fn is_whole(stage: &Stage<'_>) -> bool {
     let deployments: Api<Deployment> = Api::namespaced(stage.place.client.clone(), NAMESPACE);
-    let status = deployments.get_status(name).await?.status;
-    Ok(status.is_some_and(|status| status.ready_replicas == status.replicas))
+    for name in [OPERATOR, RESOLVER] {
+        let Ok(deployment) = deployments.get_status(name).await else {
+            return false;
+        };
+        let status = deployment.status.unwrap_or_default();
+        if status.ready_replicas != Some(REPLICAS) {
+            return false;
+        }
+    }
+    leader(stage).await.is_ok()
 }
 
 async fn leader(stage: &Stage<'_>) -> Result<String> {

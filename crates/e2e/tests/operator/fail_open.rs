@@ -1,6 +1,7 @@
 use anyhow::{Result, ensure};
 use elasti_api::{Mode, Phase};
 use elasti_e2e::stage::{Meter, Stage};
+use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
 #[test]
@@ -29,6 +30,31 @@ fn without_resolvers_what_sleeps_is_woken_and_nothing_falls_asleep() -> Result<(
 
         stage.resolvers(1).await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_family_that_no_resolver_has_is_no_reason_to_drop_the_other() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let one = json!({"spec": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}});
+        stage
+            .amend_object::<Service>("elasti-resolver-service", one)
+            .await?;
+        let _operator = stage.operator().await?;
+        stage.deploy("Deployment", 0).await?;
+        let published = async {
+            stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+            let slices = stage.resolver_slices("web").await?;
+            let families: Vec<&str> = slices.iter().map(|slice| &*slice.address_type).collect();
+            ensure!(families == ["IPv4"], "slices of {families:?}");
+            stage
+                .condition("web", "ResolverAvailable", "False", "OtherAddressFamily")
+                .await
+        };
+        tokio::try_join!(published, stage.declare(json!({})))?;
+        stage.reaches(Phase::Awake, Mode::Serve).await
     })
 }
 

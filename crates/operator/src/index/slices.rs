@@ -19,6 +19,11 @@ impl Index {
         self.no_resolver_since
     }
 
+    /// Since when resolvers have the address families that they have.
+    pub(crate) fn families_since(&self) -> Timestamp {
+        self.families.1
+    }
+
     /// Ready resolvers, by address family.
     pub(crate) fn resolvers(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut resolvers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -166,6 +171,12 @@ impl Index {
             (false, _) => None,
             (true, since) => Some(since.unwrap_or(now)),
         };
+        let slices = self.slices_of(&self.resolver_service);
+        let some = slices.filter(|(_, slice)| !slice.ready.is_empty());
+        let families = some.map(|(_, slice)| slice.family.clone()).collect();
+        if self.families.0 != families {
+            self.families = (families, now);
+        }
         self.accepted.retain(|ip, _| ready.contains(ip));
         self.refused
             .retain(|address, _| ready.contains(&address.ip()));

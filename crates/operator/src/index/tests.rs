@@ -130,8 +130,14 @@ fn resolvers_that_come_and_go_are_noticed() {
     );
     assert_eq!(index.no_resolver_since(), None);
     let later = now() + jiff::SignedDuration::from_secs(5);
+    index.change_slices(
+        Change::Applied(key("r"), slice("resolvers", &["10.0.0.9", "10.0.0.10"])),
+        later,
+    );
+    assert_eq!(index.families_since(), now(), "one more of the same family");
     index.change_slices(Change::Applied(key("r"), slice("resolvers", &[])), later);
     assert_eq!(index.no_resolver_since(), Some(later));
+    assert_eq!(index.families_since(), later);
 }
 
 #[test]

@@ -120,9 +120,16 @@ fn target(target: &Target) -> Fact {
     Fact::new("TargetFound", holds, reason, message)
 }
 
+const OTHER_FAMILY: (bool, &str, &str) = (
+    false,
+    "OtherAddressFamily",
+    "The service has an address family that no resolver has: it does not fall asleep, and is woken if it sleeps (the resolvers' Service needs ipFamilyPolicy: PreferDualStack)",
+);
+
 fn resolver(resolvers: Resolvers) -> Fact {
     let (holds, reason, message) = match resolvers {
         Resolvers::Ready => (true, "ResolverReady", "A resolver can hold traffic"),
+        Resolvers::Partly { .. } => OTHER_FAMILY,
         Resolvers::Gone { why, .. } => match why {
             Absence::NoneReady => (
                 false,
@@ -134,11 +141,7 @@ fn resolver(resolvers: Resolvers) -> Fact {
                 "NotAccepting",
                 "No ready resolver accepts connections on the ports of this service yet: it does not fall asleep",
             ),
-            Absence::OtherFamily => (
-                false,
-                "OtherAddressFamily",
-                "The service has an address family that no resolver has: it does not fall asleep (the resolvers' Service needs ipFamilyPolicy: PreferDualStack)",
-            ),
+            Absence::OtherFamily => OTHER_FAMILY,
         },
     };
     Fact::new("ResolverAvailable", Some(holds), reason, message)
