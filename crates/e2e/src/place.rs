@@ -170,8 +170,17 @@ impl Place {
             &["get", "events", "--sort-by=.lastTimestamp"],
             &["get", "elastiservices", "--output=yaml"],
             &["logs", "--selector=of=resolver", "--tail=100"],
+            // Where it was installed from its manifests.
+            &[
+                "logs",
+                "--namespace=elasti",
+                "--selector=app.kubernetes.io/name=elasti",
+                "--tail=100",
+                "--prefix",
+            ],
         ] {
             match self.kubectl_text(args) {
+                Ok(text) if text.is_empty() => {}
                 Ok(text) => eprintln!(
                     "--- kubectl {} ({})\n{text}",
                     args.join(" "),

@@ -14,7 +14,8 @@ use anyhow::{Context, Result};
 use elasti_api::{Mode, Phase};
 use fastrand::Rng;
 use futures::{StreamExt, future::join_all, stream};
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use std::{cell::RefCell, env, time::Duration};
 use tokio::time::{Instant, interval, sleep, timeout};
@@ -60,7 +61,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Of three services, two fall asleep so many times, and the third as often as it can meanwhile.
+    /// Of three services, one falls asleep so many times, and the others as often as they can meanwhile.
     pub async fn run(&self, cycles: usize) -> Result<()> {
         let services = self.deploy_all().await?;
         self.cycle(&services, cycles).await
@@ -86,14 +87,10 @@ impl<'a> Trial<'a> {
     }
 
     async fn cycle(&self, [trigger, somebody, chance]: &[Visitor; 3], cycles: usize) -> Result<()> {
-        let cycles = async {
-            tokio::try_join!(self.by_trigger(trigger, cycles), self.by_somebody(cycles))?;
-            Ok(())
-        };
         tokio::select! {
-            done = cycles => done,
-            done = self.by_chance(chance) => done,
-            () = self.visit_steadily(somebody) => Ok(()),
+            done = self.by_trigger(trigger, cycles) => done,
+            failed = self.by_somebody(somebody) => failed,
+            failed = self.by_chance(chance) => failed,
         }
     }
 
@@ -108,16 +105,34 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Somebody else scales it to zero, while it is used without a pause.
-    async fn by_somebody(&self, cycles: usize) -> Result<()> {
+    /// Somebody else scales it to zero, while it is used without a pause. Where nobody can be told of that, because
+    /// the API server is away, its last pods have to do: they must not be those of an earlier time.
+    async fn by_somebody(&self, visitor: &Visitor) -> Result<()> {
         let (name, stage) = (BY_SOMEBODY, self.stage);
-        for _ in 0..cycles {
-            let serves = async || stage.reaches_as(name, Phase::Awake, Mode::Serve).await;
-            self.stubbornly(serves).await?;
-            self.stubbornly(async || stage.scale(name, 0).await).await?;
-            self.ledger.fell_asleep(name);
-            let woken = async || stage.until(name, "awake", is_up).await;
-            self.stubbornly(woken).await?;
+        let cycles = async {
+            loop {
+                let serves = async || stage.reaches_as(name, Phase::Awake, Mode::Serve).await;
+                self.stubbornly(serves).await?;
+                self.stubbornly(async || self.none_ends(name).await).await?;
+                self.stubbornly(async || stage.scale(name, 0).await).await?;
+                self.ledger.fell_asleep(name);
+                let woken = async || stage.until(name, "awake", is_up).await;
+                self.stubbornly(woken).await?;
+            }
+        };
+        tokio::select! {
+            failed = cycles => failed,
+            () = self.visit_steadily(visitor) => Ok(()),
+        }
+    }
+
+    async fn none_ends(&self, name: &str) -> Result<()> {
+        let its_own = ListParams::default().labels(&format!("of={name}"));
+        let pods = self.stage.api::<Pod>().list(&its_own).await?;
+        let ending = |pod: &&Pod| pod.metadata.deletion_timestamp.is_some();
+        for pod in pods.iter().filter(ending) {
+            let uid = pod.uid().unwrap_or_default();
+            self.stage.gone::<Pod>(&pod.name_any(), &uid).await?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use elasti_e2e::{
 
 const CYCLES: usize = 20;
 /// Seconds in which a data plane drops what ends, though it was killed itself.
-const FAREWELL: u32 = 20;
+const FAREWELL: u32 = 15;
 
 #[test]
 #[ignore = "needs a local cluster: make e2e"]
@@ -24,6 +24,7 @@ fn nothing_is_lost_while_parts_of_the_system_are_killed_at_random() -> Result<()
         println!("{}", trial.ledger);
         done?;
         ensure!(trial.ledger.is_clean(), "{}", trial.ledger);
+        ensure!(trial.ledger.sleeps() >= 2 * CYCLES, "{}", trial.ledger);
         Ok(())
     })
 }

@@ -13,7 +13,7 @@ use std::{process::ExitCode, time::Duration};
 use tokio::time::{Instant, interval, sleep};
 
 /// Seconds in which a data plane drops what ends, though it was killed itself.
-const FAREWELL: u32 = 20;
+const FAREWELL: u32 = 15;
 /// To come and to go.
 const BESIDES: Duration = Duration::from_secs(300);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -104,10 +104,14 @@ impl Meter {
         Ok(metric(&own, "prometheus_http_requests_total", &handler).unwrap_or_default())
     }
 
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     /// Idle below 1.
     pub fn triggers(&self) -> Value {
         json!([{"type": "prometheus", "metadata": {
-            "serverAddress": format!("http://{}", self.address),
+            "serverAddress": self.url(),
             "query": "requests",
             "threshold": 1,
             "healthCheck": false,

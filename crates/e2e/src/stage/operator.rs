@@ -18,6 +18,7 @@ use tokio::time;
 #[derive(Clone)]
 pub struct Setting {
     flags: BTreeMap<&'static str, String>,
+    variables: BTreeMap<&'static str, String>,
     port: Option<u16>,
     kubeconfig: Option<PathBuf>,
 }
@@ -33,23 +34,34 @@ pub struct Operator {
 
 impl Default for Setting {
     fn default() -> Self {
-        let setting = Self {
-            flags: BTreeMap::new(),
-            port: None,
-            kubeconfig: None,
-        };
-        setting
+        Self::bare()
             .flag("identity", "first")
             .flag("polling-interval", "1s")
             .flag("settle", "1s")
             .flag("resolver-ports", ROUTED_PORTS)
             .flag("log-level", "info")
-            .flag("metrics-bind-address", "0")
-            .flag("health-probe-bind-address", "0")
     }
 }
 
 impl Setting {
+    /// Nothing but where it is.
+    pub fn bare() -> Self {
+        let setting = Self {
+            flags: BTreeMap::new(),
+            variables: BTreeMap::new(),
+            port: None,
+            kubeconfig: None,
+        };
+        setting
+            .flag("metrics-bind-address", "0")
+            .flag("health-probe-bind-address", "0")
+    }
+
+    pub fn variable(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.variables.insert(name, value.to_string());
+        self
+    }
+
     pub fn flag(mut self, name: &'static str, value: impl ToString) -> Self {
         self.flags.insert(name, value.to_string());
         self
@@ -91,10 +103,9 @@ impl Operator {
             .create(true)
             .open(place.folder().join(format!("operator-{port}.log")))?;
         let mut flags = setting.flags;
-        for name in ["namespace", "watch-namespace", "resolver-namespace"] {
-            flags.entry(name).or_insert_with(|| namespace.clone());
-        }
-        flags.insert("port", port.to_string());
+        flags
+            .entry("watch-namespace")
+            .or_insert_with(|| namespace.clone());
         let binary = built("elasti-operator")?.display().to_string();
         let mut command = place.cluster.command(&binary)?;
         command
@@ -103,6 +114,10 @@ impl Operator {
                     .iter()
                     .map(|(name, value)| format!("--{name}={value}")),
             )
+            .env("ELASTI_OPERATOR_NAMESPACE", &namespace)
+            .env("ELASTI_RESOLVER_NAMESPACE", &namespace)
+            .env("ELASTI_OPERATOR_PORT", port.to_string())
+            .envs(setting.variables)
             .stdout(log.try_clone()?)
             .stderr(log);
         if let Some(path) = setting.kubeconfig {

@@ -29,6 +29,7 @@ pub struct Cast<'a> {
     limits: Value,
     operator: Setting,
     resolver: BTreeMap<&'static str, String>,
+    resolver_variables: BTreeMap<&'static str, String>,
     elsewhere: Vec<&'a Place>,
 }
 
@@ -45,6 +46,7 @@ impl Default for Cast<'_> {
                 ("farewell", "1s".into()),
                 ("request-timeout", format!("{}s", PATIENCE.as_secs())),
             ]),
+            resolver_variables: BTreeMap::new(),
             elsewhere: Vec::new(),
         }
     }
@@ -75,6 +77,17 @@ impl<'a> Cast<'a> {
 
     pub fn resolver_flag(mut self, name: &'static str, value: impl ToString) -> Self {
         self.resolver.insert(name, value.to_string());
+        self
+    }
+
+    pub fn resolver_variable(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.resolver_variables.insert(name, value.to_string());
+        self
+    }
+
+    /// Otherwise than usual in everything.
+    pub fn operator(mut self, setting: Setting) -> Self {
+        self.operator = setting;
         self
     }
 
@@ -235,6 +248,10 @@ fn resolvers(cast: &Cast<'_>, flags: &BTreeMap<&str, String>) -> Value {
         .iter()
         .map(|(name, value)| format!("--{name}={value}"));
     let args: Vec<String> = flags.collect();
+    let variables = cast.resolver_variables.iter();
+    let variables: Vec<Value> = variables
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "resolver"},
@@ -250,6 +267,7 @@ fn resolvers(cast: &Cast<'_>, flags: &BTreeMap<&str, String>) -> Value {
                         "image": IMAGE,
                         "imagePullPolicy": "IfNotPresent",
                         "args": args,
+                        "env": variables,
                         "resources": {"limits": cast.limits},
                         "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8013}, "periodSeconds": 1},
                     }],

@@ -1,24 +1,28 @@
-use crate::{kill_pod_process, stage::Stage};
+use crate::{
+    kill_pod_process,
+    stage::{PATIENCE, Stage},
+};
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams},
+    runtime::{conditions::is_deleted, wait::await_condition},
 };
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use std::{cell::RefCell, time::Duration};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 const NAMESPACE: &str = "elasti";
 const OPERATOR: &str = "elasti-operator-controller-manager";
 const RESOLVER: &str = "elasti-resolver";
 const REPLICAS: i32 = 2;
-/// Between one that is over and the next.
-const CALM: Duration = Duration::from_secs(10);
+/// Between one that is over and the next: at least, so that data planes know, and at most beyond that.
+const CALM: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(7));
 /// In which every data plane has learnt that a resolver is no more.
 const NEWS: Duration = Duration::from_secs(10);
 /// Recovery has no event: its witness may be what recovers.
@@ -59,7 +63,7 @@ impl Disasters {
     pub(super) async fn happen(&self, stage: &Stage<'_>, mut random: Rng) {
         let beginning = Instant::now();
         loop {
-            sleep(CALM.mul_f64(random.f64())).await;
+            sleep(CALM.0 + CALM.1.mul_f64(random.f64())).await;
             let disaster = Disaster::ALL[random.usize(..Disaster::ALL.len())];
             let after = beginning.elapsed().as_secs_f64();
             self.happened.borrow_mut().push((Instant::now(), disaster));
@@ -101,7 +105,11 @@ impl Disaster {
 async fn kill_pod(stage: &Stage<'_>, pod: String) -> Result<String> {
     kill_pod_process(&pod)?;
     let pods: Api<Pod> = Api::namespaced(stage.place.client.clone(), NAMESPACE);
-    pods.delete(&pod, &DeleteParams::default()).await?;
+    let deleted = pods.delete(&pod, &DeleteParams::default()).await?;
+    if let Some(uid) = deleted.left().and_then(|pod| pod.uid()) {
+        let gone = await_condition(pods, &pod, is_deleted(&uid));
+        timeout(PATIENCE, gone).await.context("it goes on")??;
+    }
     Ok(pod)
 }
 

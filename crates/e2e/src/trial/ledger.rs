@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-/// Longer than a pod needs.
-const SLOW: Duration = Duration::from_secs(10);
+/// Longer than a pod needs, and an API server.
+const SLOW: Duration = Duration::from_secs(30);
 
 /// What came of all that was asked.
 #[derive(Default)]
@@ -47,6 +47,10 @@ impl Ledger {
 
     pub(super) fn fell_asleep(&self, name: &str) {
         *self.slept.borrow_mut().entry(name.to_owned()).or_default() += 1;
+    }
+
+    pub fn sleeps(&self) -> usize {
+        self.slept.borrow().values().sum()
     }
 
     pub fn is_clean(&self) -> bool {

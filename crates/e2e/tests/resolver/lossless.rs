@@ -19,6 +19,7 @@ fn nothing_is_lost_however_often_a_service_falls_asleep_and_wakes() -> Result<()
         println!("{}", trial.ledger);
         done?;
         ensure!(trial.ledger.is_clean(), "{}", trial.ledger);
+        ensure!(trial.ledger.sleeps() >= 2 * CYCLES, "{}", trial.ledger);
         Ok(())
     })
 }

@@ -1,24 +1,29 @@
 use anyhow::{Result, ensure};
 use elasti_e2e::{
     fetch,
-    stage::{PATIENCE, Whole},
+    stage::{Cast, PATIENCE, Whole},
 };
-use std::time::Duration;
+use std::{env, time::Duration};
 use tokio::time::{sleep, timeout};
 
-/// Three of them have waited for longer than the first back-off by far.
+/// Three of them have waited for longer than the first back-off by far. `ELASTI_E2E_AWAY=60` lets it be away for
+/// so many seconds instead.
 const KNOCKS: f64 = 6.0;
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]
 fn while_the_operator_is_away_requests_wait_and_go_on_asking() -> Result<()> {
     elasti_e2e::test(async |place| {
-        let mut whole = Whole::set(place).await?;
+        let patient = Cast::default().resolver_flag("request-timeout", "180s");
+        let mut whole = Whole::with(place, patient).await?;
         whole.stage.sleeping().await?;
         let url = format!("http://{}/", whole.stage.reach("web", 80).await?);
         whole.end_operator()?;
         let comeback = async {
-            timeout(PATIENCE, unheard(&whole)).await??;
+            match env::var("ELASTI_E2E_AWAY") {
+                Ok(seconds) => sleep(Duration::from_secs(seconds.parse()?)).await,
+                Err(_) => timeout(PATIENCE, unheard(&whole)).await??,
+            }
             ensure!(whole.stage.replicas("web").await? == 0, "nobody woke it");
             whole.start_operator().await
         };
