@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check deny e2e disasters soak bench cluster-up cluster-down images crd
+.PHONY: help demo test check deny e2e test-integrations disasters soak bench cluster-up cluster-down images crd
 
 # Errors tell what went wrong in words.
 export RUST_LIB_BACKTRACE ?= 0
@@ -16,7 +16,7 @@ TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasti/tools
 SAY := @printf '\n==> %s\n'
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: check deny e2e disasters ## Everything: pure tests, lints, licences, and the tests on a real cluster
 
@@ -38,6 +38,12 @@ e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the o
 	$(CARGO) test --quiet --package elasti-e2e --test operator $(if $(KUBECONFIG),,--test resolver) -- --ignored --test-threads=4; \
 	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
 	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage) -- --ignored
+
+test-integrations: $(CLUSTER) prometheus haproxy nginx ## The same beside the real KEDA and Argo Rollouts, built once (15 minutes), and behind nginx and haproxy
+	$(SAY) "Testing beside KEDA and Argo Rollouts, and behind nginx and haproxy, on a local cluster that is removed afterwards"
+	@export ELASTI_CLUSTER=make-integrations; unset KUBECONFIG; \
+	trap '$(CLUSTER) down' EXIT; $(CLUSTER) up; \
+	$(CARGO) test --quiet --package elasti-e2e --test integrations -- --ignored --test-threads=3
 
 disasters: $(CLUSTER) prometheus ## Nothing is lost while parts of a local cluster are killed at random (ELASTI_SEED replays)
 	$(if $(KUBECONFIG),@echo "KUBECONFIG names a cluster: none of its parts is killed",$(CARGO) test --package elasti-e2e --test disasters -- --ignored --nocapture)
@@ -74,10 +80,11 @@ images: $(CLUSTER) ## Write the images to target/images
 crd: ## Print the CRD anew after a change of the API
 	$(CARGO) run --quiet --package elasti-cli crd > config/crd/elastiservices.yaml
 
-.PHONY: prometheus haproxy
+.PHONY: prometheus haproxy nginx
 prometheus: PACKAGES := prometheus victoria-metrics
 haproxy: PACKAGES := haproxy
-prometheus haproxy:
+nginx: PACKAGES := nginx
+prometheus haproxy nginx:
 	@for package in $(PACKAGES); do \
 	  command -v $$package >/dev/null || { \
 	    echo "Installing $$package"; \

@@ -5,6 +5,7 @@ mod address;
 mod app;
 pub mod client;
 mod fetch;
+pub mod foreign;
 pub mod grpc;
 pub mod install;
 mod kind;

@@ -204,8 +204,10 @@ impl<'a> Trial<'a> {
         self.ledger.asks();
         let began = Instant::now();
         loop {
-            let answer = timeout(PATIENCE, visitor.ask(manner)).await;
-            match answer.context("no answer").flatten() {
+            let Ok(answer) = timeout(PATIENCE, visitor.ask(manner)).await else {
+                return self.ledger.lost(format!("{manner:?}: no answer"));
+            };
+            match answer {
                 Ok(()) => {
                     return self
                         .ledger

@@ -1,6 +1,6 @@
 use crate::{
-    kill_pod_process,
-    stage::{PATIENCE, Stage},
+    fetch, kill_pod_process,
+    stage::{PATIENCE, Stage, metric},
 };
 use anyhow::{Context, Result};
 use fastrand::Rng;
@@ -21,8 +21,10 @@ const NAMESPACE: &str = "elasti";
 const OPERATOR: &str = "elasti-operator-controller-manager";
 const RESOLVER: &str = "elasti-resolver";
 const REPLICAS: i32 = 2;
-/// Between one that is over and the next: at least, so that data planes know, and at most beyond that.
-const CALM: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(7));
+/// In which everybody knows of a disaster.
+const CALM: Duration = Duration::from_secs(3);
+/// The next comes within this.
+const UNREST: Duration = Duration::from_secs(6);
 /// In which every data plane has learnt that a resolver is no more.
 const NEWS: Duration = Duration::from_secs(10);
 /// Recovery has no event: its witness may be what recovers.
@@ -63,17 +65,22 @@ impl Disasters {
     pub(super) async fn happen(&self, stage: &Stage<'_>, mut random: Rng) {
         let beginning = Instant::now();
         loop {
-            sleep(CALM.0 + CALM.1.mul_f64(random.f64())).await;
+            sleep(UNREST.mul_f64(random.f64())).await;
             let disaster = Disaster::ALL[random.usize(..Disaster::ALL.len())];
             let after = beginning.elapsed().as_secs_f64();
+            let heard = changes().await;
             self.happened.borrow_mut().push((Instant::now(), disaster));
             match disaster.strike(stage, &mut random).await {
-                Ok(whom) => println!("  {after:6.1} s: {disaster:?} is killed ({whom})"),
+                Ok(whom) => {
+                    println!("  {after:6.1} s: {disaster:?} is killed ({whom})");
+                    whole(stage, heard).await;
+                    if disaster.strikes_pods() {
+                        replace(stage, &whom).await;
+                    }
+                }
                 Err(error) => println!("  {after:6.1} s: {disaster:?} is spared: {error:#}"),
             }
-            while !is_whole(stage).await {
-                sleep(LOOK).await;
-            }
+            whole(stage, heard).await;
         }
     }
 }
@@ -89,11 +96,15 @@ impl Disaster {
         Self::Etcd,
     ];
 
+    fn strikes_pods(self) -> bool {
+        matches!(self, Self::Leader | Self::Resolver)
+    }
+
     /// Who was killed.
     async fn strike(self, stage: &Stage<'_>, random: &mut Rng) -> Result<String> {
         match self {
-            Self::Leader => kill_pod(stage, leader(stage).await?).await,
-            Self::Resolver => kill_pod(stage, any_resolver(stage, random).await?).await,
+            Self::Leader => kill_pod(leader(stage).await?),
+            Self::Resolver => kill_pod(any_resolver(stage, random).await?),
             Self::ApiServer => kill_component(stage, "kube-apiserver"),
             Self::Proxy => kill_component(stage, "kube-proxy"),
             Self::Etcd => kill_component(stage, "etcd"),
@@ -101,16 +112,21 @@ impl Disaster {
     }
 }
 
-/// And lets another take its place: the same would be started ever later.
-async fn kill_pod(stage: &Stage<'_>, pod: String) -> Result<String> {
+fn kill_pod(pod: String) -> Result<String> {
     kill_pod_process(&pod)?;
-    let pods: Api<Pod> = Api::namespaced(stage.place.client.clone(), NAMESPACE);
-    let deleted = pods.delete(&pod, &DeleteParams::default()).await?;
-    if let Some(uid) = deleted.left().and_then(|pod| pod.uid()) {
-        let gone = await_condition(pods, &pod, is_deleted(&uid));
-        timeout(PATIENCE, gone).await.context("it goes on")??;
-    }
     Ok(pod)
+}
+
+/// One that is killed often is started ever later; another takes its place, and this one ends in order.
+async fn replace(stage: &Stage<'_>, pod: &str) {
+    let pods: Api<Pod> = Api::namespaced(stage.place.client.clone(), NAMESPACE);
+    let Ok(deleted) = pods.delete(pod, &DeleteParams::default()).await else {
+        return;
+    };
+    if let Some(uid) = deleted.left().and_then(|pod| pod.uid()) {
+        let gone = await_condition(pods, pod, is_deleted(&uid));
+        let _ = timeout(PATIENCE, gone).await;
+    }
 }
 
 fn kill_component(stage: &Stage<'_>, component: &str) -> Result<String> {
@@ -121,6 +137,30 @@ fn kill_component(stage: &Stage<'_>, component: &str) -> Result<String> {
         .with_context(|| format!("{component} does not run"))?;
     kill(Pid::from_raw(id), Signal::SIGKILL)?;
     Ok(format!("{name}, process {id}"))
+}
+
+async fn whole(stage: &Stage<'_>, heard: Option<f64>) {
+    // What was just killed may still be thought to run.
+    sleep(CALM).await;
+    while !is_whole(stage).await || !hears(heard).await {
+        sleep(LOOK).await;
+    }
+}
+
+async fn hears(before: Option<f64>) -> bool {
+    let now = changes().await;
+    now > Some(0.0) && now != before
+}
+
+/// How many changes of endpoints kube-proxy has heard of since it runs. After an API server that was away it listens
+/// again within half a minute, and until then sends clients where it always did.
+async fn changes() -> Option<f64> {
+    let metrics = fetch("http://127.0.0.1:10249/metrics").await.ok()?;
+    metric(
+        &metrics,
+        "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+        &[],
+    )
 }
 
 async fn is_whole(stage: &Stage<'_>) -> bool {
