@@ -13,6 +13,7 @@ CARGO := cargo --locked
 OUT := target/$(shell rustc --print host-tuple)
 CLUSTER := $(OUT)/debug/elasti-cluster
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasti/tools
+CERTIFICATES := /etc/ssl/certs/ca-certificates.crt
 SAY := @printf '\n==> %s\n'
 
 help: ## Say what there is
@@ -68,17 +69,21 @@ cluster-up: $(CLUSTER) ## Start the local cluster, or find it running
 cluster-down: $(CLUSTER) ## End the local cluster and remove all that belongs to it
 	$(CLUSTER) down
 
-images: $(CLUSTER) ## Write the images to target/images
+images: $(CLUSTER) $(CERTIFICATES) ## Write the images to target/images
 	$(SAY) "Building and writing images (six minutes the first time)"
 	$(CARGO) build --quiet --release --package elasti-operator --package elasti-resolver --package elasti-e2e --bins
 	mkdir -p target/images
-	for part in operator resolver echo; do \
-	  $(CLUSTER) image elasti.local/$$part:latest $(OUT)/release/elasti-$$part target/images/$$part.tar; \
-	done
+	@image() { $(CLUSTER) image elasti.local/$$1:latest $(OUT)/release/elasti-$$1 target/images/$$1.tar "$${@:2}"; }; \
+	image operator --link /manager --certificates $(CERTIFICATES); \
+	image resolver --link /resolver --certificates $(CERTIFICATES); \
+	image echo
 	@ls -l target/images
 
 crd: ## Print the CRD anew after a change of the API
 	$(CARGO) run --quiet --package elasti-cli crd > config/crd/elastiservices.yaml
+
+$(CERTIFICATES):
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates >/dev/null
 
 .PHONY: prometheus haproxy nginx
 prometheus: PACKAGES := prometheus victoria-metrics

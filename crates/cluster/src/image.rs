@@ -19,7 +19,13 @@ pub struct Image {
     pub binary: PathBuf,
     /// Where it stands in the image, and what a container runs.
     pub entrypoint: String,
+    /// Another path that leads to it, such as one that manifests name.
+    pub link: Option<String>,
+    /// Authorities to trust, where programs look for them.
+    pub certificates: Option<PathBuf>,
 }
+
+const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
 struct Blob {
     digest: String,
@@ -39,6 +45,8 @@ impl Image {
             name: name.into(),
             binary: binary.into(),
             entrypoint: format!("/{}", file.to_string_lossy()),
+            link: None,
+            certificates: None,
         })
     }
 
@@ -116,6 +124,16 @@ impl Image {
             &binary,
             0o755,
         )?;
+        if let Some(link) = &self.link {
+            let mut header = header(EntryType::Symlink, 0, 0o777);
+            let path = link.trim_start_matches('/');
+            layer.append_link(&mut header, path, &self.entrypoint)?;
+        }
+        if let Some(certificates) = &self.certificates {
+            let bytes = fs::read(certificates)
+                .with_context(|| format!("reading {}", certificates.display()))?;
+            append(&mut layer, CERTIFICATES, &bytes, 0o644)?;
+        }
         Ok(layer.into_inner()?)
     }
 }
@@ -168,13 +186,19 @@ fn architecture() -> &'static str {
 }
 
 fn append(archive: &mut Builder<impl Write>, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(EntryType::Regular);
-    header.set_size(bytes.len() as u64);
-    header.set_mode(mode);
-    header.set_mtime(0);
+    let mut header = header(EntryType::Regular, bytes.len(), mode);
     archive.append_data(&mut header, path, bytes)?;
     Ok(())
+}
+
+/// Without a time, or no two images would be the same.
+fn header(kind: EntryType, size: usize, mode: u32) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(size as u64);
+    header.set_mode(mode);
+    header.set_mtime(0);
+    header
 }
 
 // === impl Blob ===
@@ -220,6 +244,33 @@ mod tests {
         image.write(&mut first).unwrap();
         image.write(&mut second).unwrap();
         assert_eq!(first, second);
+    }
+
+    #[test]
+    fn an_image_has_the_other_path_and_the_authorities_that_it_is_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let authorities = dir.path().join("bundle.pem");
+        fs::write(&authorities, "PEM").unwrap();
+        let image = Image {
+            link: Some("/manager".into()),
+            certificates: Some(authorities),
+            ..image(dir.path(), b"\x7fELF static")
+        };
+        let layer = image.layer().unwrap();
+        let mut archive = tar::Archive::new(layer.as_slice());
+        let entries = archive.entries().unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            let link = entry.link_name().unwrap();
+            let link = link.map(|link| link.display().to_string());
+            (entry.path().unwrap().display().to_string(), link)
+        });
+        let wanted = [
+            ("app", None),
+            ("manager", Some("/app")),
+            ("etc/ssl/certs/ca-certificates.crt", None),
+        ];
+        let wanted = wanted.map(|(path, link)| (path.to_owned(), link.map(str::to_owned)));
+        assert_eq!(entries.collect::<Vec<_>>(), wanted);
     }
 
     #[test]

@@ -51,6 +51,12 @@ enum Command {
         binary: PathBuf,
         /// Where to write the archive
         archive: PathBuf,
+        /// Another path to the binary in the image, such as /manager
+        #[arg(long, value_name = "PATH")]
+        link: Option<String>,
+        /// A bundle of authorities that programs in it trust
+        #[arg(long, value_name = "FILE")]
+        certificates: Option<PathBuf>,
     },
     /// Load an image archive, or make an image of a static binary and load that
     LoadImage {
@@ -113,7 +119,14 @@ fn run(cli: Cli) -> Result<()> {
             image,
             binary,
             archive,
-        } => Image::of_binary(&image, &binary)?.save(&archive),
+            link,
+            certificates,
+        } => Image {
+            link,
+            certificates,
+            ..Image::of_binary(&image, &binary)?
+        }
+        .save(&archive),
         Command::LoadImage { file, image } => find()?.load_image(&file, image.as_deref()),
         Command::Logs { component } => logs(&find()?, component.as_deref()),
     }

@@ -81,6 +81,8 @@ async fn load_pause(local: &Local) -> Result<()> {
         name: PAUSE_IMAGE.into(),
         binary: components::place(local.layout()).join("pause"),
         entrypoint: "/pause".into(),
+        link: None,
+        certificates: None,
     })
 }
 
