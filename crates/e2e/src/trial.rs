@@ -1,9 +1,10 @@
 //! Services that fall asleep and wake again and again while they are used: whether anything is lost.
 
+mod canary;
 mod disaster;
 mod ledger;
 
-use self::{disaster::Disasters, ledger::Ledger};
+use self::{canary::Canary, disaster::Disasters, ledger::Ledger};
 
 use crate::{
     Identity, Manner, Visitor,
@@ -70,10 +71,11 @@ impl<'a> Trial<'a> {
     /// The same while parts of the system are killed.
     pub async fn run_through_disasters(&self, cycles: usize) -> Result<()> {
         let services = self.deploy_all().await?;
-        let seed = self.random.borrow_mut().u64(..);
+        let canary = Canary::new(self.stage).await?;
+        let random = Rng::with_seed(self.random.borrow_mut().u64(..));
         tokio::select! {
             done = self.cycle(&services, cycles) => done,
-            () = self.disasters.happen(self.stage, Rng::with_seed(seed)) => Ok(()),
+            () = self.disasters.happen(&canary, self.stage, random) => Ok(()),
         }
     }
 

@@ -107,7 +107,8 @@ pub(crate) struct Cli {
     #[arg(long, env = "ELASTI_MARK_HELD", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     mark_held: bool,
 
-    /// How long connections are still taken after the order to end
+    /// How long connections are still taken after the order to end, at least; as long as more come, up to six times
+    /// as long
     #[arg(long, env = "ELASTI_FAREWELL", default_value = "10s", value_parser = duration)]
     farewell: Duration,
 

@@ -2,6 +2,7 @@
 
 use crate::{alive::watch_over, proxy::Proxy, route::Table};
 use elasti_runtime::readiness::Pending;
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     io,
@@ -12,7 +13,7 @@ use std::{
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -25,6 +26,8 @@ pub struct Listeners {
     pub connections: Arc<Semaphore>,
     /// No more connections are taken.
     pub stop: CancellationToken,
+    /// When somebody came last.
+    pub arrivals: Arc<Mutex<Option<Instant>>>,
 }
 
 /// Before a port that could not be opened, or a connection that could not be taken, is tried again.
@@ -32,6 +35,22 @@ const RETRY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// After so long a silence a client is asked whether it is still there.
 const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// Resolves when every data plane seems to know that nobody is to be sent here any more: after some time at least, and
+/// when nobody has come for half as long; after six times as long in any case.
+pub async fn farewell(arrivals: &Mutex<Option<Instant>>, least: Duration) {
+    let begun = Instant::now();
+    let (mut until, end) = (begun + least, begun + 6 * least);
+    loop {
+        sleep_until(until.min(end)).await;
+        let last = *arrivals.lock();
+        let silence = last.map_or(begun, |last| last + least / 2);
+        if silence <= until || until >= end {
+            return;
+        }
+        until = silence;
+    }
+}
 
 /// On every address; a host without IPv6 has none of that kind.
 pub async fn bind(port: u16) -> io::Result<TcpListener> {
@@ -116,6 +135,7 @@ impl Listeners {
             loop {
                 match listener.accept().await {
                     Ok((stream, client)) => {
+                        *self.arrivals.lock() = Some(Instant::now());
                         // Only then, or every port that nobody uses would hold one.
                         let Ok(permit) = self.connections.clone().acquire_owned().await else {
                             return;
@@ -132,5 +152,38 @@ impl Listeners {
             }
         };
         closed.run_until_cancelled(accepting).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_door_is_closed_when_nobody_comes_any_more() {
+        let arrivals = Mutex::new(None);
+        assert_eq!(seconds(&arrivals, 0).await, 10, "nobody came at all");
+        assert_eq!(seconds(&arrivals, 4).await, 10, "the last came in time");
+        assert_eq!(seconds(&arrivals, 23).await, 27, "they still came");
+        assert_eq!(seconds(&arrivals, 500).await, 60, "for ever, it seems");
+    }
+
+    /// How long it takes when somebody comes every other second for so long.
+    async fn seconds(arrivals: &Mutex<Option<Instant>>, last: u64) -> u64 {
+        let begun = Instant::now();
+        let visitors = async {
+            for _ in 0..last / 2 {
+                sleep(Duration::from_secs(2)).await;
+                *arrivals.lock() = Some(Instant::now());
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = visitors => {}
+            () = farewell(arrivals, LEAST) => {}
+        }
+        begun.elapsed().as_secs()
     }
 }

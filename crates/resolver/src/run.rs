@@ -3,7 +3,7 @@
 use crate::{
     directory::{Declared, Dial, Directory, Ports, Ready},
     internal, knock,
-    listen::{self, Listeners},
+    listen::{self, Listeners, farewell},
     metrics::{Metrics, Queued},
     proxy::{self, Proxy},
     room::{House, Limits},
@@ -132,6 +132,7 @@ impl Parts {
             tasks: tasks.clone(),
             connections,
             stop: stop.clone(),
+            arrivals: Arc::default(),
         };
         let named = listen::bind(settings.proxy_port)
             .await
@@ -169,7 +170,7 @@ impl Parts {
             shutdown.cancelled().await;
             readiness.fail();
             // Connections still come until every data plane knows.
-            sleep(settings.farewell).await;
+            farewell(&listeners.arrivals, settings.farewell).await;
             stop.cancel();
             drain.cancel();
             tasks.close();

@@ -101,6 +101,7 @@ fn a_listener_outlives_a_time_without_files() {
             tasks: TaskTracker::new(),
             connections: Arc::new(Semaphore::new(10)),
             stop: CancellationToken::new(),
+            arrivals: Arc::default(),
         };
         let listener = bind(0).await.unwrap();
         let port = listener.local_addr().unwrap().port();

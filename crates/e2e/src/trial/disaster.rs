@@ -1,6 +1,7 @@
+use super::canary::Canary;
 use crate::{
-    fetch, kill_pod_process,
-    stage::{PATIENCE, Stage, metric},
+    kill_pod_process,
+    stage::{PATIENCE, Stage},
 };
 use anyhow::{Context, Result};
 use fastrand::Rng;
@@ -62,25 +63,24 @@ impl Disasters {
     }
 
     /// Never ends.
-    pub(super) async fn happen(&self, stage: &Stage<'_>, mut random: Rng) {
+    pub(super) async fn happen(&self, canary: &Canary<'_>, stage: &Stage<'_>, mut random: Rng) {
         let beginning = Instant::now();
         loop {
             sleep(UNREST.mul_f64(random.f64())).await;
             let disaster = Disaster::ALL[random.usize(..Disaster::ALL.len())];
             let after = beginning.elapsed().as_secs_f64();
-            let heard = changes().await;
             self.happened.borrow_mut().push((Instant::now(), disaster));
             match disaster.strike(stage, &mut random).await {
                 Ok(whom) => {
                     println!("  {after:6.1} s: {disaster:?} is killed ({whom})");
-                    whole(stage, heard).await;
+                    whole(stage, canary).await;
                     if disaster.strikes_pods() {
                         replace(stage, &whom).await;
                     }
                 }
                 Err(error) => println!("  {after:6.1} s: {disaster:?} is spared: {error:#}"),
             }
-            whole(stage, heard).await;
+            whole(stage, canary).await;
         }
     }
 }
@@ -139,28 +139,13 @@ fn kill_component(stage: &Stage<'_>, component: &str) -> Result<String> {
     Ok(format!("{name}, process {id}"))
 }
 
-async fn whole(stage: &Stage<'_>, heard: Option<f64>) {
+async fn whole(stage: &Stage<'_>, canary: &Canary<'_>) {
     // What was just killed may still be thought to run.
     sleep(CALM).await;
-    while !is_whole(stage).await || !hears(heard).await {
+    while !is_whole(stage).await {
         sleep(LOOK).await;
     }
-}
-
-async fn hears(before: Option<f64>) -> bool {
-    let now = changes().await;
-    now > Some(0.0) && now != before
-}
-
-/// How many changes of endpoints kube-proxy has heard of since it runs. After an API server that was away it listens
-/// again within half a minute, and until then sends clients where it always did.
-async fn changes() -> Option<f64> {
-    let metrics = fetch("http://127.0.0.1:10249/metrics").await.ok()?;
-    metric(
-        &metrics,
-        "kubeproxy_sync_proxy_rules_endpoint_changes_total",
-        &[],
-    )
+    canary.is_heard().await;
 }
 
 async fn is_whole(stage: &Stage<'_>) -> bool {

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 fn a_resolver_that_ends_under_load_loses_nothing() -> Result<()> {
     elasti_e2e::test(async |place| {
         let cast = Cast::default().resolvers(2).grace(120);
-        let whole = Whole::with(place, cast.resolver_flag("farewell", "5s")).await?;
+        let whole = Whole::with(place, cast.resolver_flag("farewell", "2s")).await?;
         let stage = &whole.stage;
         sleeping_gated(stage).await?;
         let url = format!("http://{}/", stage.reach("web", 80).await?);

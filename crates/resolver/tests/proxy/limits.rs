@@ -321,6 +321,7 @@ async fn connections_beyond_the_limit_wait_their_turn_and_unused_ports_take_none
         tasks: TaskTracker::new(),
         connections: Arc::new(Semaphore::new(1)),
         stop: CancellationToken::new(),
+        arrivals: Arc::default(),
     };
     let mut addresses = Vec::new();
     for _ in 0..3 {
