@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check deny e2e test-integrations disasters soak bench cluster-up cluster-down images crd
+.PHONY: help demo test check deny e2e test-integrations chart disasters soak bench cluster-up cluster-down images crd
 
 # Errors tell what went wrong in words.
 export RUST_LIB_BACKTRACE ?= 0
@@ -45,6 +45,10 @@ test-integrations: $(CLUSTER) prometheus haproxy nginx ## The same beside the re
 	@export ELASTI_CLUSTER=make-integrations; unset KUBECONFIG; \
 	trap '$(CLUSTER) down' EXIT; $(CLUSTER) up; \
 	$(CARGO) test --quiet --package elasti-e2e --test integrations -- --ignored --test-threads=3
+
+chart: $(CLUSTER) $(TOOLS)/bin/helm ## The Helm chart: what it renders, and its life on local clusters that are removed afterwards
+	$(SAY) "Testing the chart"
+	@unset KUBECONFIG; HELM=$(TOOLS)/bin/helm $(CARGO) test --quiet --package elasti-e2e --test chart -- --ignored --test-threads=1
 
 disasters: $(CLUSTER) prometheus ## Nothing is lost while parts of a local cluster are killed at random (ELASTI_SEED replays)
 	$(if $(KUBECONFIG),@echo "KUBECONFIG names a cluster: none of its parts is killed",$(CARGO) test --package elasti-e2e --test disasters -- --ignored --nocapture)
@@ -105,3 +109,10 @@ $(CLUSTER):
 $(TOOLS)/bin/cargo-deny:
 	$(SAY) "Installing cargo-deny, once for this user (five minutes)"
 	cargo install --quiet --locked --version 0.20.2 --root $(TOOLS) cargo-deny
+
+# With the Go on the PATH, or the one that a local cluster gets for itself.
+$(TOOLS)/bin/helm: | $(CLUSTER)
+	$(SAY) "Installing helm, once for this user (five minutes)"
+	@own=$(dir $(TOOLS))go/go/bin; export PATH=$$PATH:$$own ELASTI_CLUSTER=make-chart; \
+	command -v go >/dev/null || { $(CLUSTER) up; $(CLUSTER) down; }; \
+	GOBIN=$(TOOLS)/bin GOTOOLCHAIN=auto nice -n 19 go install helm.sh/helm/v3/cmd/helm@v3.19.0
