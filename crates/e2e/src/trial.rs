@@ -7,7 +7,7 @@ mod ledger;
 use self::{canary::Canary, disaster::Disasters, ledger::Ledger};
 
 use crate::{
-    Identity, Manner, Visitor,
+    Identity, LONGEST, Manner, Visitor,
     stage::{PATIENCE, Stage},
     visitor::HTTP,
 };
@@ -18,7 +18,11 @@ use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
-use std::{cell::RefCell, env, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    env,
+    time::Duration,
+};
 use tokio::time::{Instant, interval, sleep, timeout};
 
 const BY_TRIGGER: &str = "by-trigger";
@@ -42,6 +46,8 @@ pub struct Trial<'a> {
     /// How long the application takes connections after it was told to end, in seconds.
     farewell: u32,
     random: RefCell<Rng>,
+    /// Nobody else comes; who is under way is waited for.
+    over: Cell<bool>,
     disasters: Disasters,
 }
 
@@ -58,6 +64,7 @@ impl<'a> Trial<'a> {
             triggers,
             farewell,
             random: RefCell::new(Rng::with_seed(seed)),
+            over: Cell::new(false),
             disasters: Disasters::default(),
         })
     }
@@ -89,11 +96,17 @@ impl<'a> Trial<'a> {
     }
 
     async fn cycle(&self, [trigger, somebody, chance]: &[Visitor; 3], cycles: usize) -> Result<()> {
-        tokio::select! {
-            done = self.by_trigger(trigger, cycles) => done,
-            failed = self.by_somebody(somebody) => failed,
-            failed = self.by_chance(chance) => failed,
-        }
+        let by_trigger = async {
+            self.by_trigger(trigger, cycles).await?;
+            self.over.set(true);
+            Ok(())
+        };
+        tokio::try_join!(
+            by_trigger,
+            self.by_somebody(somebody),
+            self.by_chance(chance)
+        )?;
+        Ok(())
     }
 
     /// Its trigger puts it to sleep; then all come at once, in every manner.
@@ -148,7 +161,7 @@ impl<'a> Trial<'a> {
             }
         };
         let visits = async {
-            loop {
+            while !self.over.get() {
                 self.pause(LONELY).await;
                 self.visit(visitor, self.any_manner()).await;
             }
@@ -193,7 +206,7 @@ impl<'a> Trial<'a> {
     async fn visit_steadily(&self, visitor: &Visitor) {
         let beats = stream::unfold(interval(BEAT), async |mut beat| {
             beat.tick().await;
-            Some(((), beat))
+            (!self.over.get()).then_some(((), beat))
         });
         let manners = stream::iter(Manner::ALL.into_iter().cycle());
         let visits = beats.zip(manners);
@@ -206,7 +219,7 @@ impl<'a> Trial<'a> {
         self.ledger.asks();
         let began = Instant::now();
         loop {
-            let Ok(answer) = timeout(PATIENCE, visitor.ask(manner)).await else {
+            let Ok(answer) = timeout(LONGEST, visitor.ask(manner)).await else {
                 return self.ledger.lost(format!("{manner:?}: no answer"));
             };
             match answer {
