@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
+/// How many tasks run before the kernel is asked again who may go on: each request is a handful of them.
+const BATCH: u32 = 256;
 /// An API server that does not even answer is given up soon, and tried again.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -42,7 +44,7 @@ fn runtime() -> io::Result<Runtime> {
         1 => runtime::Builder::new_current_thread(),
         _ => runtime::Builder::new_multi_thread(),
     };
-    builder.enable_all().build()
+    builder.event_interval(BATCH).enable_all().build()
 }
 
 async fn run(cli: Cli) -> Result<()> {

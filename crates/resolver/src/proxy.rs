@@ -92,7 +92,9 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const MAX_RESETS: usize = 64;
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
-const BUFFER: usize = 64 * 1024;
+/// Of a connection that we do not look into, each way. More at a time makes both ends sleep and wake more
+/// often.
+const BUFFER: usize = 32 * 1024;
 
 // === impl Proxy ===
 
@@ -196,11 +198,12 @@ impl Proxy {
         let _ = stream.set_nodelay(true);
         let stream = Checked::new(stream, self.settings.head, permit);
         let (first, begun) = (Mutex::new(first), Notify::new());
+        let client = headers::client(client.ip());
         let tunnel = stream.tunnel();
         let service = service_fn(|request| {
             begun.notify_one();
             let arrival = first.lock().take();
-            let answered = http::answer(self, way.as_ref(), arrival, client.ip(), request);
+            let answered = http::answer(self, way.as_ref(), arrival, &client, request);
             // An async block around it would carry it twice.
             answered.map_ok(|mut answer| {
                 if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -248,13 +251,15 @@ impl Proxy {
         let told = leave.clone();
         let proxy = self.clone();
         let begun = streams.clone();
+        let client = headers::client(client.ip());
         let service = service_fn(move |mut request: Request<Incoming>| {
             if way.is_none() {
                 request.extensions_mut().insert(told.clone());
             }
             let (proxy, way, stream) = (proxy.clone(), way.clone(), begun.begin());
+            let client = client.clone();
             async move {
-                let answer = http::answer(&proxy, way.as_ref(), None, client.ip(), request).await?;
+                let answer = http::answer(&proxy, way.as_ref(), None, &client, request).await?;
                 Ok::<_, Infallible>(answer.map(|body| stream.until_end_of(body)))
             }
         });

@@ -1,10 +1,12 @@
 //! The waiting room of one service: whoever comes while no endpoint is ready takes a seat, and all
 //! seats are released by the very change that brings one.
 
+mod door;
 mod endpoint;
 
 pub use self::endpoint::{Busy, Endpoint, Lease};
 
+use self::door::Door;
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -42,6 +44,7 @@ pub struct Room {
     house: Arc<House>,
     limits: Mutex<Limits>,
     endpoints: watch::Sender<Endpoints>,
+    door: Door,
     waiting: AtomicUsize,
     /// Whether resolvers receive its traffic, and the operator has to hear of it.
     proxied: watch::Sender<bool>,
@@ -127,6 +130,7 @@ impl Room {
             house: house.clone(),
             limits: Mutex::new(limits),
             endpoints: watch::Sender::default(),
+            door: Door::shut(),
             waiting: AtomicUsize::new(0),
             proxied: watch::Sender::new(false),
             knocking: AtomicBool::new(false),
@@ -163,7 +167,7 @@ impl Room {
     }
 
     pub fn is_awake(&self) -> bool {
-        self.endpoints.borrow().values().any(|all| !all.is_empty())
+        any(&self.endpoints.borrow())
     }
 
     pub fn waiting(&self) -> usize {
@@ -194,6 +198,12 @@ impl Room {
                         .unwrap_or_else(|| Arc::new(Endpoint::new(*address)))
                 };
                 known.insert(port.clone(), addresses.iter().map(endpoint).collect());
+            }
+            // Nobody looks at the endpoints before this returns.
+            match (any(&before), any(known)) {
+                (false, true) => self.door.open(),
+                (true, false) => self.door.close(),
+                _ => {}
             }
             true
         });
@@ -252,11 +262,14 @@ impl Room {
         self.waiting.load(Ordering::SeqCst) > 0 && !self.is_awake()
     }
 
+    fn choose(&self, port: &str, avoided: Option<SocketAddr>) -> endpoint::Choice {
+        endpoint::choose(self.endpoints.borrow().get(port), avoided)
+    }
+
     /// Resolves when an endpoint is ready.
     pub async fn awake(&self) {
         let mut endpoints = self.endpoints.subscribe();
-        let some = |endpoints: &Endpoints| endpoints.values().any(|all| !all.is_empty());
-        let _ = endpoints.wait_for(some).await;
+        let _ = endpoints.wait_for(any).await;
     }
 
     fn grows_cold(&self) {
@@ -313,7 +326,14 @@ impl Visit {
     /// The endpoint with the least to do, as soon as there is one.
     pub async fn endpoint(&mut self, port: &str) -> Result<Busy, Turned> {
         self.room.report();
-        let mut endpoints = self.room.endpoints.subscribe();
+        if self.seat.is_none()
+            && let endpoint::Choice::This(busy) = self.room.choose(port, self.avoided)
+        {
+            return Ok(busy);
+        }
+        let room = self.room.clone();
+        let mut endpoints = room.endpoints.subscribe();
+        let mut pass = None;
         let mut has_turn = false;
         loop {
             let choice = {
@@ -348,11 +368,26 @@ impl Visit {
                 self.room.knock();
             }
             has_turn = false;
-            if timeout_at(until, endpoints.changed()).await.is_err() && until >= self.deadline {
-                return Err(Turned::Late);
+            drop(pass.take());
+            let change = async {
+                if room.is_awake() {
+                    let _ = endpoints.changed().await;
+                    None
+                } else {
+                    room.door.pass(|| room.is_awake()).await
+                }
+            };
+            match timeout_at(until, change).await {
+                Ok(passes) => pass = passes,
+                Err(_) if until >= self.deadline => return Err(Turned::Late),
+                Err(_) => {}
             }
         }
     }
+}
+
+fn any(endpoints: &Endpoints) -> bool {
+    endpoints.values().any(|all| !all.is_empty())
 }
 
 // === impl Seat ===

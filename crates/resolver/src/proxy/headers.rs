@@ -19,6 +19,9 @@ const HELD: HeaderName = HeaderName::from_static("x-elasti-held");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
+/// The most that is added to the head of a request.
+const ADDED: usize = 5;
+
 static HOP_BY_HOP: [HeaderName; 6] = [
     header::CONNECTION,
     KEEP_ALIVE,
@@ -79,25 +82,16 @@ fn contains(value: &HeaderValue, token: &str) -> bool {
 }
 
 /// Who asked, for whom, and by what; and a trace, if there is none.
-pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: IpAddr) {
+pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: &HeaderValue) {
+    headers.reserve(ADDED);
     // What the first line names is what is asked for, whatever Host says.
     if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(without_user(authority.as_str()))
     {
         headers.insert(header::HOST, host);
     }
-    let client = client.to_canonical().to_string();
-    let mut chain = String::new();
-    for known in headers.get_all(&FORWARDED_FOR) {
-        if let Ok(known) = known.to_str() {
-            chain.push_str(known);
-            chain.push_str(", ");
-        }
-    }
-    chain.push_str(&client);
-    if let Ok(chain) = HeaderValue::try_from(chain) {
-        headers.insert(FORWARDED_FOR, chain);
-    }
+    let chain = chained(headers, client).unwrap_or_else(|| client.clone());
+    headers.insert(FORWARDED_FOR, chain);
     if let Some(host) = headers.get(header::HOST).cloned() {
         headers.entry(FORWARDED_HOST).or_insert(host);
     }
@@ -109,6 +103,23 @@ pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: IpAddr) {
     {
         vacant.insert(trace);
     }
+}
+
+/// Who asked, in the words of a header.
+pub fn client(address: IpAddr) -> HeaderValue {
+    HeaderValue::try_from(address.to_canonical().to_string())
+        .unwrap_or(HeaderValue::from_static("unknown"))
+}
+
+/// Behind those whom it already went through, if there are any.
+fn chained(headers: &HeaderMap, client: &HeaderValue) -> Option<HeaderValue> {
+    headers.get(&FORWARDED_FOR)?;
+    let known = headers.get_all(&FORWARDED_FOR).iter();
+    let chain: Vec<&str> = known
+        .chain([client])
+        .filter_map(|value| value.to_str().ok())
+        .collect();
+    HeaderValue::try_from(chain.join(", ")).ok()
 }
 
 /// HTTP/2 may give each cookie a field of its own, HTTP/1 may not.
@@ -229,7 +240,7 @@ mod tests {
         forwarded(
             &mut all,
             &Uri::from_static("/"),
-            "::ffff:10.0.0.2".parse().unwrap(),
+            &client("::ffff:10.0.0.2".parse().unwrap()),
         );
         assert_eq!(all["x-forwarded-for"], "10.0.0.1, 10.0.0.2");
         assert_eq!(all["x-forwarded-host"], "web.shop");
@@ -239,7 +250,7 @@ mod tests {
         forwarded(
             &mut all,
             &Uri::from_static("/"),
-            "10.0.0.3".parse().unwrap(),
+            &client("10.0.0.3".parse().unwrap()),
         );
         assert_eq!(all["traceparent"], trace);
     }

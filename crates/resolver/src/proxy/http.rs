@@ -19,7 +19,7 @@ use http::{
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
-use std::{convert::Infallible, net::IpAddr, sync::Arc};
+use std::{convert::Infallible, sync::Arc};
 
 /// How often a request is sent again that a target let fall: it may be what makes targets fall.
 const REPLAYS: usize = 5;
@@ -29,7 +29,7 @@ pub(super) async fn answer(
     proxy: &Proxy,
     way: Option<&Arc<Way>>,
     arrival: Option<Arrival>,
-    client: IpAddr,
+    client: &HeaderValue,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
     let named;
@@ -123,7 +123,7 @@ fn probed(way: &Way, request: &Request<Incoming>) -> Option<Response<Answer>> {
 }
 
 /// Makes the head one of our own. An upgrade is for later.
-fn prepare(parts: &mut Parts, way: &Way, client: IpAddr) -> Option<OnUpgrade> {
+fn prepare(parts: &mut Parts, way: &Way, client: &HeaderValue) -> Option<OnUpgrade> {
     let websocket = headers::end_hop(&mut parts.headers);
     headers::forwarded(&mut parts.headers, &parts.uri, client);
     if parts.version == Version::HTTP_2 {

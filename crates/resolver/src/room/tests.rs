@@ -1,6 +1,9 @@
 use super::*;
 use futures::future::join_all;
-use tokio::time::{advance, timeout};
+use tokio::{
+    task::JoinSet,
+    time::{advance, sleep, timeout},
+};
 
 const PORT: &str = "http";
 
@@ -66,6 +69,36 @@ async fn whoever_is_released_reaches_the_target_before_the_next_leave() {
     });
     let most = most.load(Ordering::Relaxed);
     assert!(most <= 2 * TURNS, "{most} were on the way at once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_is_left_behind_when_endpoints_come_and_go_and_others_leave() {
+    let (room, _heard) = room(limits(10_000), 10_000);
+    let mut visits = JoinSet::new();
+    for number in 0..2_000_u64 {
+        let mut visit = room.visit();
+        visits.spawn(async move {
+            let patience = Duration::from_micros(50 * (number % 400));
+            if number % 3 == 0 {
+                let _ = timeout(patience, visit.endpoint(PORT)).await;
+            } else {
+                sleep(patience).await;
+                let busy = visit.endpoint(PORT).await.unwrap();
+                yield_now().await;
+                drop(busy);
+            }
+        });
+    }
+    for _ in 0..500 {
+        room.publish(&ready(&["10.0.0.1:80"]));
+        yield_now().await;
+        room.publish(&HashMap::new());
+        yield_now().await;
+    }
+    room.publish(&ready(&["10.0.0.1:80"]));
+    let all = timeout(Duration::from_secs(20), visits.join_all()).await;
+    assert!(all.is_ok(), "{} still wait", room.waiting());
+    assert_eq!((room.waiting(), room.house.taken()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
