@@ -36,7 +36,7 @@ e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the o
 	$(SAY) "Testing on $(if $(KUBECONFIG),the cluster of KUBECONFIG,a local cluster that is removed afterwards)"
 	@export ELASTI_CLUSTER=make-e2e; \
 	$(if $(KUBECONFIG),,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
-	$(CARGO) test --quiet --package elasti-e2e --test operator $(if $(KUBECONFIG),,--test resolver) -- --ignored --test-threads=4; \
+	$(CARGO) test --quiet --package elasti-e2e --test system -- --ignored --test-threads=4 $(if $(KUBECONFIG),operator::); \
 	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
 	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage) -- --ignored
 

@@ -1,4 +1,4 @@
-use crate::sleeping;
+use super::sleeping;
 use anyhow::{Result, ensure};
 use elasti_e2e::{fetch, stage::Whole};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Bodies that are large or slow, and clients that leave.
 
-use crate::sleeping_gated;
+use super::sleeping_gated;
 use anyhow::{Context, Result, ensure};
 use elasti_e2e::{
     client::{get, http1, text},

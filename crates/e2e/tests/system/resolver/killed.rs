@@ -1,4 +1,4 @@
-use crate::sleeping_gated;
+use super::sleeping_gated;
 use anyhow::{Result, ensure};
 use elasti_e2e::{
     fetch, kill_pod_process,

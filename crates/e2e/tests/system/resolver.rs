@@ -12,7 +12,6 @@ mod http;
 mod ingress;
 mod killed;
 mod limits;
-mod lossless;
 mod manners;
 mod many;
 mod mesh;

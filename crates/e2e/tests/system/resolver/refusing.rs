@@ -1,4 +1,4 @@
-use crate::sleeping;
+use super::sleeping;
 use anyhow::{Result, ensure};
 use elasti_e2e::{exchange, fetch, stage::Whole};
 use http_body_util::Full;
