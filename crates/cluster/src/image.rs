@@ -1,10 +1,15 @@
 //! Images made without an engine: one static binary in one layer. The archive carries the OCI layout
 //! and, beside it, the index that `docker load` reads.
 
+mod elf;
+
+pub(crate) use self::elf::is_elf;
 use crate::digest::sha256;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeMap,
     fs,
     io::Write,
     path::{Path, PathBuf},
@@ -23,6 +28,10 @@ pub struct Image {
     pub link: Option<String>,
     /// Authorities to trust, where programs look for them.
     pub certificates: Option<PathBuf>,
+    /// What it says of itself, such as its version.
+    pub labels: BTreeMap<String, String>,
+    /// When its source was written: the time of a build would make each one another image.
+    pub created: Timestamp,
 }
 
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
@@ -47,6 +56,8 @@ impl Image {
             entrypoint: format!("/{}", file.to_string_lossy()),
             link: None,
             certificates: None,
+            labels: BTreeMap::new(),
+            created: Timestamp::UNIX_EPOCH,
         })
     }
 
@@ -61,11 +72,20 @@ impl Image {
 
     /// The same input makes the same bytes.
     pub fn write(&self, out: impl Write) -> Result<()> {
-        let layer = Blob::new(self.layer()?);
+        let binary =
+            fs::read(&self.binary).with_context(|| format!("reading {}", self.binary.display()))?;
+        elf::check_static(&self.binary, &binary)?;
+        let layer = Blob::new(self.layer(&binary)?);
         let config = Blob::json(&json!({
-            "architecture": architecture(),
+            "created": self.created.to_string(),
+            "architecture": elf::architecture(&self.binary, &binary)?,
             "os": "linux",
-            "config": {"Entrypoint": [self.entrypoint], "User": "65532:65532", "WorkingDir": "/"},
+            "config": {
+                "Entrypoint": [self.entrypoint],
+                "User": "65532:65532",
+                "WorkingDir": "/",
+                "Labels": self.labels,
+            },
             "rootfs": {"type": "layers", "diff_ids": [layer.id()]},
         }))?;
         let manifest = Blob::json(&json!({
@@ -113,15 +133,12 @@ impl Image {
         Ok(())
     }
 
-    fn layer(&self) -> Result<Vec<u8>> {
-        let binary =
-            fs::read(&self.binary).with_context(|| format!("reading {}", self.binary.display()))?;
-        check_static(&self.binary, &binary)?;
+    fn layer(&self, binary: &[u8]) -> Result<Vec<u8>> {
         let mut layer = Builder::new(Vec::new());
         append(
             &mut layer,
             self.entrypoint.trim_start_matches('/'),
-            &binary,
+            binary,
             0o755,
         )?;
         if let Some(link) = &self.link {
@@ -159,30 +176,6 @@ fn check_name(name: &str) -> Result<()> {
             "image name '{name}' must have a host, a path and a tag, such as elasti.local/app:1"
         )
     })
-}
-
-/// A dynamic binary would fail in the container with a riddle: "no such file".
-fn check_static(path: &Path, binary: &[u8]) -> Result<()> {
-    ensure!(is_elf(binary), "{} is no Linux executable", path.display());
-    let head = &binary[..binary.len().min(4096)];
-    ensure!(
-        !head.windows(4).any(|bytes| bytes == b"/ld-"),
-        "{} needs shared libraries, which its image does not have: link it statically (Rust: -C target-feature=+crt-static, Go: CGO_ENABLED=0)",
-        path.display()
-    );
-    Ok(())
-}
-
-pub(crate) fn is_elf(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"\x7fELF")
-}
-
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "aarch64" => "arm64",
-        "x86_64" => "amd64",
-        other => other,
-    }
 }
 
 fn append(archive: &mut Builder<impl Write>, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
@@ -230,20 +223,84 @@ impl Blob {
 mod tests {
     use super::*;
 
+    const AMD64: u8 = 0x3e;
+    const ARM64: u8 = 0xb7;
+
+    fn executable(machine: u8, rest: &[u8]) -> Vec<u8> {
+        let mut bytes = b"\x7fELF".to_vec();
+        bytes.resize(18, 0);
+        bytes.extend([machine, 0]);
+        bytes.extend(rest);
+        bytes
+    }
+
     fn image(dir: &Path, bytes: &[u8]) -> Image {
         let binary = dir.join("app");
         fs::write(&binary, bytes).unwrap();
         Image::of_binary("elasti.local/app:1", &binary).unwrap()
     }
 
+    fn archive(image: &Image) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        image.write(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn files(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+        let mut archive = tar::Archive::new(archive);
+        let entries = archive.entries().unwrap().map(|entry| {
+            let mut entry = entry.unwrap();
+            let mut content = Vec::new();
+            std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+            (entry.path().unwrap().display().to_string(), content)
+        });
+        entries.collect()
+    }
+
+    fn config(image: &Image) -> Value {
+        let files = files(&archive(image));
+        let index: Value = serde_json::from_slice(&files["manifest.json"]).unwrap();
+        serde_json::from_slice(&files[index[0]["Config"].as_str().unwrap()]).unwrap()
+    }
+
     #[test]
-    fn the_same_binary_makes_the_same_image() {
+    fn the_same_binary_makes_the_same_image_wherever_and_whenever() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let labelled = |dir: &Path| Image {
+            labels: ["version", "title"]
+                .map(|key| (key.into(), "1".into()))
+                .into(),
+            created: Timestamp::from_second(1_700_000_000).unwrap(),
+            ..image(dir, &executable(AMD64, b"static"))
+        };
+        let first = labelled(here.path());
+        let second = labelled(there.path());
+        let earlier = fs::File::open(&second.binary).unwrap();
+        earlier.set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert_eq!(archive(&first), archive(&second));
+    }
+
+    #[test]
+    fn an_image_says_what_it_is_of_when_and_for_which_machines() {
         let dir = tempfile::tempdir().unwrap();
-        let image = image(dir.path(), b"\x7fELF static");
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        image.write(&mut first).unwrap();
-        image.write(&mut second).unwrap();
-        assert_eq!(first, second);
+        let image = Image {
+            labels: [("org.opencontainers.image.version".into(), "1.2.3".into())].into(),
+            created: Timestamp::from_second(1_700_000_000).unwrap(),
+            ..image(dir.path(), &executable(ARM64, b"static"))
+        };
+        let config = config(&image);
+        assert_eq!(config["architecture"], "arm64");
+        assert_eq!(config["created"], "2023-11-14T22:13:20Z");
+        let label = &config["config"]["Labels"]["org.opencontainers.image.version"];
+        assert_eq!(label, "1.2.3");
+    }
+
+    #[test]
+    fn a_binary_for_other_machines_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = image(dir.path(), &executable(0xf3, b"static"));
+        let error = image.write(Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("neither for amd64 nor for arm64"), "{error}");
     }
 
     #[test]
@@ -254,9 +311,9 @@ mod tests {
         let image = Image {
             link: Some("/manager".into()),
             certificates: Some(authorities),
-            ..image(dir.path(), b"\x7fELF static")
+            ..image(dir.path(), &executable(AMD64, b"static"))
         };
-        let layer = image.layer().unwrap();
+        let layer = image.layer(b"static").unwrap();
         let mut archive = tar::Archive::new(layer.as_slice());
         let entries = archive.entries().unwrap().map(|entry| {
             let entry = entry.unwrap();
@@ -276,7 +333,10 @@ mod tests {
     #[test]
     fn a_binary_with_shared_libraries_is_refused_with_the_remedy() {
         let dir = tempfile::tempdir().unwrap();
-        let image = image(dir.path(), b"\x7fELF.../lib64/ld-linux-x86-64.so.2");
+        let image = image(
+            dir.path(),
+            &executable(AMD64, b"/lib64/ld-linux-x86-64.so.2"),
+        );
         let error = image.write(Vec::new()).unwrap_err().to_string();
         assert!(error.contains("crt-static"), "{error}");
     }
@@ -302,16 +362,9 @@ mod tests {
     #[test]
     fn every_blob_is_what_its_digest_says() {
         let dir = tempfile::tempdir().unwrap();
-        let mut bytes = Vec::new();
-        image(dir.path(), b"\x7fELF static")
-            .write(&mut bytes)
-            .unwrap();
+        let image = image(dir.path(), &executable(AMD64, b"static"));
         let mut blobs = 0;
-        for entry in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
-            let mut entry = entry.unwrap();
-            let path = entry.path().unwrap().display().to_string();
-            let mut content = Vec::new();
-            std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+        for (path, content) in files(&archive(&image)) {
             if path.starts_with("blobs/") {
                 assert_eq!(Blob::new(content).path(), path);
                 blobs += 1;

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use elasti_cluster::{Cluster, Image, node};
+use k8s_openapi::jiff::Timestamp;
 use std::{fs, io::Write, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
 
 /// A real single-node Kubernetes on this machine, in namespaces of its own.
@@ -57,6 +58,17 @@ enum Command {
         /// A bundle of authorities that programs in it trust
         #[arg(long, value_name = "FILE")]
         certificates: Option<PathBuf>,
+        /// What the image says of itself
+        #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+        labels: Vec<(String, String)>,
+        /// When its source was written, in seconds since 1970
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            env = "SOURCE_DATE_EPOCH",
+            default_value_t = 0
+        )]
+        created: i64,
     },
     /// Load an image archive, or make an image of a static binary and load that
     LoadImage {
@@ -121,15 +133,24 @@ fn run(cli: Cli) -> Result<()> {
             archive,
             link,
             certificates,
+            labels,
+            created,
         } => Image {
             link,
             certificates,
+            labels: labels.into_iter().collect(),
+            created: Timestamp::from_second(created)?,
             ..Image::of_binary(&image, &binary)?
         }
         .save(&archive),
         Command::LoadImage { file, image } => find()?.load_image(&file, image.as_deref()),
         Command::Logs { component } => logs(&find()?, component.as_deref()),
     }
+}
+
+fn label(text: &str) -> Result<(String, String)> {
+    let (key, value) = text.split_once('=').context("a label is KEY=VALUE")?;
+    Ok((key.into(), value.into()))
 }
 
 /// As it was called, so that what is printed can be pasted.

@@ -77,13 +77,8 @@ async fn api_is_ready(client: &Client) -> Result<()> {
 }
 
 async fn load_pause(local: &Local) -> Result<()> {
-    local.import(&Image {
-        name: PAUSE_IMAGE.into(),
-        binary: components::place(local.layout()).join("pause"),
-        entrypoint: "/pause".into(),
-        link: None,
-        certificates: None,
-    })
+    let pause = components::place(local.layout()).join("pause");
+    local.import(&Image::of_binary(PAUSE_IMAGE, &pause)?)
 }
 
 /// CoreDNS runs beside the kubelet, not in a pod: its service points at the node.
