@@ -155,6 +155,18 @@ tolerations:
 {{- end }}
 {{- end -}}
 
+{{/* Where the resolvers are, for whatever writes slices. */}}
+{{- define "elasti.operatorEnv" -}}
+- name: ELASTI_RESOLVER_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+- name: ELASTI_RESOLVER_SERVICE_NAME
+  value: {{ include "elasti.resolverService" . }}
+- name: ELASTI_RESOLVER_PORTS
+  value: {{ .Values.elastiController.manager.env.resolverPorts | quote }}
+{{- end -}}
+
 {{/* The port of a --…-bind-address among args, or the usual one. */}}
 {{- define "elasti.boundPort" -}}
 {{- $port := .usual -}}

@@ -5,10 +5,14 @@ use elasti_api::{ElastiService, Mode, Phase};
 use elasti_e2e::{
     LONGEST, Place, fetch,
     install::image,
-    stage::{PATIENCE, Stage, gated, service},
+    stage::{PATIENCE, Stage, gated, service, workload},
     test_alone,
 };
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
+use k8s_openapi::{
+    api::discovery::v1::EndpointSlice,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec,
+};
+use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
@@ -43,10 +47,13 @@ fn it_has_the_names_that_people_know() -> Result<()> {
         "CustomResourceDefinition/elastiservices.elasti.truefoundry.com",
         "Deployment/elasti-operator-controller-manager",
         "Deployment/elasti-resolver",
+        "Job/elasti-uninstall",
         "PodDisruptionBudget/elasti-operator-controller-manager",
         "PodDisruptionBudget/elasti-resolver",
         "Role/elasti-operator-controller-manager-at-home",
+        "Role/elasti-uninstall",
         "RoleBinding/elasti-operator-controller-manager-at-home",
+        "RoleBinding/elasti-uninstall",
         "Service/elasti-operator-controller-manager-metrics-service",
         "Service/elasti-operator-controller-service",
         "Service/elasti-resolver-service",
@@ -57,6 +64,23 @@ fn it_has_the_names_that_people_know() -> Result<()> {
     let names: BTreeSet<String> = rendered.iter().map(name).collect();
     let expected: BTreeSet<String> = expected.into_iter().map(String::from).collect();
     ensure!(names == expected, "{names:#?}");
+    Ok(())
+}
+
+/// `UPDATE=1 make chart` writes them anew, for a review of what a change does.
+#[test]
+#[ignore = "needs helm: make chart"]
+fn it_renders_what_was_reviewed() -> Result<()> {
+    for set in ["allowed-namespaces", "default", "kubeelasti"] {
+        let rendered = succeeded(&template(set, &["--set=crds.enabled=false"])?)?;
+        let reviewed = format!("{WORKSPACE}/crates/e2e/tests/chart/{set}.yaml");
+        if env::var_os("UPDATE").is_some() {
+            fs::write(&reviewed, &rendered)?;
+        }
+        let known = fs::read_to_string(&reviewed)?;
+        let changed = rendered.lines().zip(known.lines()).find(|(a, b)| a != b);
+        ensure!(rendered == known, "{set}, first at {changed:?}");
+    }
     Ok(())
 }
 
@@ -224,10 +248,32 @@ fn it_comes_changes_and_goes_without_losing_a_request() -> Result<()> {
             lost = waits => lost?,
         }
 
-        for name in ["web", "slow"] {
+        let idle = idle(&stage).await?;
+        release.leaves_nothing().await?;
+        ask(idle).await.context("left asleep")?;
+        let slices = stage.api::<EndpointSlice>().list(&ours()).await?.items;
+        ensure!(slices.is_empty(), "{slices:?} are left");
+        for name in ["web", "slow", "idle"] {
+            let left = stage.api::<ElastiService>().get(name).await?;
+            ensure!(left.finalizers().is_empty(), "{left:?}");
             stage.delete::<ElastiService>(name).await?;
         }
-        release.leaves_nothing().await
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a local cluster: make chart"]
+fn an_uninstall_ends_though_a_target_cannot_come_up() -> Result<()> {
+    test_alone("chart-uninstall", LONGEST, async |place| {
+        let release = Release::install(place, &[]).await?;
+        let stage = Stage::empty(place).await?;
+        slow(&stage).await?;
+        release.leaves_nothing().await?;
+        let left = stage.api::<ElastiService>().get("slow").await?;
+        ensure!(left.finalizers().is_empty(), "{left:?}");
+        stage.target("slow").await?;
+        Ok(())
     })
 }
 
@@ -325,6 +371,22 @@ async fn slow(stage: &Stage<'_>) -> Result<SocketAddr> {
     stage.declare_as("slow", json!({})).await?;
     stage.reaches_as("slow", Phase::Asleep, Mode::Proxy).await?;
     stage.reach("slow", 80).await
+}
+
+/// `idle`, asleep.
+async fn idle(stage: &Stage<'_>) -> Result<SocketAddr> {
+    let idle = workload("idle", "Deployment", 0, &stage.image);
+    stage.place.put(idle).await?;
+    let ports = json!([{"port": 80, "targetPort": 8080}]);
+    stage.place.put(service("idle", "idle", &ports)).await?;
+    stage.declare_as("idle", json!({})).await?;
+    stage.reaches_as("idle", Phase::Asleep, Mode::Proxy).await?;
+    stage.reach("idle", 80).await
+}
+
+/// Slices that point at resolvers.
+fn ours() -> ListParams {
+    ListParams::default().labels("endpointslice.kubernetes.io/managed-by=elasti-operator")
 }
 
 async fn ask(address: SocketAddr) -> Result<()> {

@@ -124,6 +124,19 @@ pub(crate) struct Cli {
     #[arg(long, env = "HOSTNAME", default_value = "elasti-operator")]
     pub(crate) identity: String,
 
+    /// For an uninstall: end the operators, give every target back as if its ElastiService was deleted,
+    /// and end
+    #[arg(long)]
+    pub(crate) release: bool,
+
+    /// Deployment of the operators
+    #[arg(
+        long,
+        env = "ELASTI_OPERATOR_DEPLOYMENT_NAME",
+        default_value = "elasti-operator-controller-manager"
+    )]
+    pub(crate) deployment: String,
+
     /// What is logged: error, warn, info, debug, trace, or directives such as elasti_operator=debug
     #[arg(long, env = "LOG_LEVEL", default_value = "info")]
     pub(crate) log_level: String,
@@ -148,9 +161,8 @@ enum Words {
 }
 
 /// Part of KubeElasti's environment, and without meaning here.
-const UNUSED: [&str; 5] = [
+const UNUSED: [&str; 4] = [
     "KUBERNETES_CLUSTER_DOMAIN",
-    "ELASTI_OPERATOR_DEPLOYMENT_NAME",
     "ELASTI_OPERATOR_SERVICE_NAME",
     "ELASTI_RESOLVER_DEPLOYMENT_NAME",
     "ELASTI_RESOLVER_PORT",
@@ -221,6 +233,7 @@ impl Cli {
                 settle: SignedDuration::try_from(self.settle).unwrap_or(SignedDuration::MAX),
                 ..Patience::default()
             },
+            release: self.release,
         }
     }
 

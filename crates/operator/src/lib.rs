@@ -5,6 +5,7 @@ mod clock;
 mod desired;
 mod dial;
 mod facts;
+mod farewell;
 mod feed;
 mod few;
 mod index;

@@ -82,6 +82,13 @@ async fn work(cli: Cli) -> Result<()> {
     let wake = listener(&format!(":{}", cli.port)).await?;
     let metrics = listener(&cli.metrics_bind_address).await?;
     let health = listener(&cli.health_probe_bind_address).await?;
+    let release = async {
+        if !cli.release {
+            return std::future::pending().await;
+        }
+        parts.end_others(&cli.deployment).await?;
+        parts.release().await
+    };
     let serve = async {
         tokio::try_join!(
             serve_if_any(wake, wake_routes, &shutdown),
@@ -103,17 +110,20 @@ async fn work(cli: Cli) -> Result<()> {
         let _ = timeout(LAST_WAKES, parts.finish_wakes()).await;
     };
     let work = async {
-        tokio::select! {
-            () = parts.run() => {}
-            () = end => {}
-        }
+        let outcome = tokio::select! {
+            () = parts.run() => Ok(()),
+            () = end => Ok(()),
+            released = release => released,
+        };
+        shutdown.cancel();
         stopped.cancel();
+        outcome
     };
     tokio::select! {
         never = signals => match never {},
-        (served, (), ()) = async { tokio::join!(serve, lead, work) } => {
+        (served, (), worked) = async { tokio::join!(serve, lead, work) } => {
             served?;
-            Ok(())
+            worked
         }
     }
 }

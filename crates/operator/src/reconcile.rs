@@ -350,7 +350,7 @@ impl View {
         };
         let object = object.whole();
         let desired = Desired::new(index, key, &object, &routes, settings);
-        let leaves = object.metadata.deletion_timestamp.is_some();
+        let leaves = settings.release || object.metadata.deletion_timestamp.is_some();
         index.remember(key, |memory| {
             memory.leaving_since = leaves.then(|| memory.leaving_since.unwrap_or(now));
         });

@@ -41,12 +41,12 @@ const RECONCILERS: usize = 8;
 const WAKERS: usize = 16;
 const ASKERS: usize = 128;
 const DIALLERS: usize = 32;
-const RETRY: Duration = Duration::from_secs(1);
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// The operator and the routes of its wake server.
 pub struct Parts {
-    operator: Arc<Operator>,
-    readiness: Readiness,
+    pub(crate) operator: Arc<Operator>,
+    pub(crate) readiness: Readiness,
 }
 
 impl Parts {

@@ -24,6 +24,8 @@ pub struct Settings {
     pub watch_namespaces: Vec<String>,
     pub prometheus: prometheus::Settings,
     pub patience: Patience,
+    /// Whether every ElastiService is treated as if it was deleted.
+    pub release: bool,
 }
 
 /// How a resolver learns which service a connection is for.
