@@ -3,17 +3,38 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check deny e2e test-integrations chart disasters soak bench cluster-up cluster-down images crd
+.PHONY: help demo test check deny e2e test-integrations chart disasters soak bench cluster-up cluster-down binaries images rootfs containerfile sbom release-check crd
 
 # Errors tell what went wrong in words.
 export RUST_LIB_BACKTRACE ?= 0
 export ELASTI_CLUSTER ?= elasti
 
 CARGO := cargo --locked
-OUT := target/$(shell rustc --print host-tuple)
+HOST := $(shell rustc --print host-tuple)
+OUT := target/$(HOST)
 CLUSTER := $(OUT)/debug/elasti-cluster
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasti/tools
+
+# For which machines binaries and images are: amd64 or arm64, by default as this one.
+CPU := $(word 1,$(subst -, ,$(HOST)))
+CPU_amd64 := x86_64
+CPU_arm64 := aarch64
+ARCH := $(if $(filter aarch64,$(CPU)),arm64,amd64)
+TARGET := $(or $(CPU_$(ARCH)),$(error ARCH must be amd64 or arm64, not '$(ARCH)'))$(HOST:$(CPU)%=%)
+CROSS := $(filter-out $(HOST),$(TARGET))
+# Where the sources of crates lie differs from machine to machine, and would be in the binaries.
+RELEASE := $(CARGO) build --quiet --release --target $(TARGET) \
+  $(if $(CROSS),--config 'target.$(TARGET).linker="$(CPU_$(ARCH))-linux-gnu-gcc"') \
+  --config 'target.$(TARGET).rustflags=["--remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo"]'
 CERTIFICATES := /etc/ssl/certs/ca-certificates.crt
+
+VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null)
+TAG := latest
+IMAGES := target/images$(CROSS:%=/$(ARCH))
+ROOTFS := target/$(TARGET)/rootfs
+SBOM := target/sbom$(CROSS:%=/$(ARCH))
+ARCHES := amd64 arm64
 SAY := @printf '\n==> %s\n'
 
 help: ## Say what there is
@@ -73,15 +94,51 @@ cluster-up: $(CLUSTER) ## Start the local cluster, or find it running
 cluster-down: $(CLUSTER) ## End the local cluster and remove all that belongs to it
 	$(CLUSTER) down
 
-images: $(CLUSTER) $(CERTIFICATES) ## Write the images to target/images
-	$(SAY) "Building and writing images (six minutes the first time)"
-	$(CARGO) build --quiet --release --package elasti-operator --package elasti-resolver --package elasti-e2e --bins
-	mkdir -p target/images
-	@image() { $(CLUSTER) image elasti.local/$$1:latest $(OUT)/release/elasti-$$1 target/images/$$1.tar "$${@:2}"; }; \
-	image operator --link /manager --certificates $(CERTIFICATES); \
-	image resolver --link /resolver --certificates $(CERTIFICATES); \
-	image echo
-	@ls -l target/images
+binaries: $(if $(CROSS),cross) ## Build what goes into images, for ARCH=amd64 or arm64
+	$(SAY) "Building for $(ARCH) (six minutes the first time)"
+	$(RELEASE) --package elasti-operator --package elasti-resolver --package elasti-e2e \
+	  --bin elasti-operator --bin elasti-resolver --bin elasti-echo
+
+images sbom: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
+images: $(CLUSTER) $(CERTIFICATES) binaries ## Write the images to target/images; ARCH=arm64: to target/images/arm64
+	$(SAY) "Writing images to $(IMAGES)"
+	mkdir -p $(IMAGES)
+	@image() { $(CLUSTER) image elasti.local/$$1:$(TAG) target/$(TARGET)/release/elasti-$$1 $(IMAGES)/$$1.tar \
+	  --label org.opencontainers.image.title="elasti-$$1" --label org.opencontainers.image.description="$$2" \
+	  --label org.opencontainers.image.version=$(VERSION) --label org.opencontainers.image.licenses=Apache-2.0 \
+	  $(REVISION:%=--label org.opencontainers.image.revision=%) "$${@:3}"; }; \
+	image operator 'Decides when Kubernetes services sleep, and wakes them' --link /manager --certificates $(CERTIFICATES); \
+	image resolver 'Holds the traffic of sleeping Kubernetes services until they are awake' --link /resolver --certificates $(CERTIFICATES); \
+	image echo 'A small application to try Elasti on'
+	@ls -l $(IMAGES)
+
+rootfs: binaries $(CERTIFICATES)
+	@rootfs() { \
+	  install -D --target-directory=$(ROOTFS)/$$1 target/$(TARGET)/release/elasti-$$1; \
+	  ln -sf /elasti-$$1 $(ROOTFS)/$$1$$2; \
+	  install -D --mode=644 $(CERTIFICATES) $(ROOTFS)/$$1$(CERTIFICATES); }; \
+	rootfs operator /manager; \
+	rootfs resolver /resolver
+
+containerfile: images rootfs buildah ## The Containerfile makes the images that make images writes
+	$(SAY) "Building the Containerfile's images of the same binaries"
+	@hack/containerfile $(dir $(ROOTFS)) $(IMAGES) $(ARCH) $(VERSION) '$(REVISION)'
+
+sbom: $(TOOLS)/bin/cargo-cyclonedx ## Write what operator and resolver are made of to target/sbom, in CycloneDX
+	@hack/sbom $< $(TARGET) $(SBOM)
+	@ls -l $(SBOM)
+
+release-check: $(TOOLS)/bin/helm ## Whether this commit can be released; its files, and their checksums (signed with RELEASE_KEY), in target/release-files
+	$(SAY) "Checking version, changelog and git"
+	@hack/release-check $(VERSION)
+	@$(MAKE) --no-print-directory deny
+	$(CARGO) test --quiet --package elasti-cli --test crd
+	@for arch in $(ARCHES); do \
+	  $(MAKE) --no-print-directory images sbom ARCH=$$arch TAG=$(VERSION) IMAGES=target/release-made/$$arch SBOM=target/release-made/$$arch; \
+	done
+	$(SAY) "Putting the files of the release together"
+	@hack/release-files $< $(VERSION) target/release-made target/release-files $(ARCHES)
+	@ls -l target/release-files
 
 crd: ## Print the CRD anew after a change of the API
 	$(CARGO) run --quiet --package elasti-cli crd > config/crd/elastiservices.yaml
@@ -89,11 +146,22 @@ crd: ## Print the CRD anew after a change of the API
 $(CERTIFICATES):
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates >/dev/null
 
-.PHONY: prometheus haproxy nginx
+# What compiles for the other architecture: Rust's library for it, and Debian's compiler.
+.PHONY: cross
+cross: COMPILER := $(subst _,-,$(CPU_$(ARCH)))-linux-gnu
+cross:
+	@rustup target list --installed | grep -qx $(TARGET) || rustup target add $(TARGET)
+	@command -v $(CPU_$(ARCH))-linux-gnu-gcc >/dev/null || { \
+	  echo "Installing gcc-$(COMPILER)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc-$(COMPILER) libc6-dev-$(ARCH)-cross >/dev/null; \
+	}
+
+.PHONY: prometheus haproxy nginx buildah
 prometheus: PACKAGES := prometheus victoria-metrics
 haproxy: PACKAGES := haproxy
 nginx: PACKAGES := nginx
-prometheus haproxy nginx:
+buildah: PACKAGES := buildah
+prometheus haproxy nginx buildah:
 	@for package in $(PACKAGES); do \
 	  command -v $$package >/dev/null || { \
 	    echo "Installing $$package"; \
@@ -109,6 +177,10 @@ $(CLUSTER):
 $(TOOLS)/bin/cargo-deny:
 	$(SAY) "Installing cargo-deny, once for this user (five minutes)"
 	cargo install --quiet --locked --version 0.20.2 --root $(TOOLS) cargo-deny
+
+$(TOOLS)/bin/cargo-cyclonedx:
+	$(SAY) "Installing cargo-cyclonedx, once for this user (two minutes)"
+	cargo install --quiet --locked --version 0.5.9 --root $(TOOLS) cargo-cyclonedx
 
 # With the Go on the PATH, or the one that a local cluster gets for itself.
 $(TOOLS)/bin/helm: | $(CLUSTER)
