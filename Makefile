@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check deny e2e test-integrations chart disasters soak bench cluster-up cluster-down binaries images rootfs containerfile sbom release-check crd
+.PHONY: help demo test check deny e2e test-integrations chart monitoring disasters soak bench cluster-up cluster-down binaries images rootfs containerfile sbom release-check crd rules
 
 # Errors tell what went wrong in words.
 export RUST_LIB_BACKTRACE ?= 0
@@ -69,7 +69,11 @@ test-integrations: $(CLUSTER) prometheus haproxy nginx ## The same beside the re
 
 chart: $(CLUSTER) $(TOOLS)/bin/helm ## The Helm chart: what it renders, and its life on local clusters that are removed afterwards
 	$(SAY) "Testing the chart"
-	@unset KUBECONFIG; HELM=$(TOOLS)/bin/helm $(CARGO) test --quiet --package elasti-e2e --test chart -- --ignored --test-threads=1
+	@unset KUBECONFIG; HELM=$(TOOLS)/bin/helm $(CARGO) test --quiet --package elasti-e2e --test chart --test permissions -- --ignored --test-threads=1
+
+monitoring: $(CLUSTER) prometheus $(TOOLS)/bin/helm ## Alerts, dashboard and overlays: with a real Prometheus, on local clusters that are removed afterwards
+	$(SAY) "Testing alerts, dashboard and overlays"
+	@unset KUBECONFIG; HELM=$(TOOLS)/bin/helm $(CARGO) test --quiet --package elasti-e2e --test monitoring -- --ignored --test-threads=1
 
 disasters: $(CLUSTER) prometheus ## Nothing is lost while parts of a local cluster are killed at random (ELASTI_SEED replays)
 	$(if $(KUBECONFIG),@echo "KUBECONFIG names a cluster: none of its parts is killed",$(CARGO) test --package elasti-e2e --test disasters -- --ignored --nocapture)
@@ -142,6 +146,9 @@ release-check: $(TOOLS)/bin/helm ## Whether this commit can be released; its fil
 
 crd: ## Print the CRD anew after a change of the API
 	$(CARGO) run --quiet --package elasti-cli crd > config/crd/elastiservices.yaml
+
+rules: ## Write the PrometheusRule anew after a change of the alerts
+	@cd config/monitoring; rule=$$(sed '/^spec:/q' prometheusrule.yaml; sed '/^#/d; s/^./  &/' alerts.yaml); echo "$$rule" > prometheusrule.yaml
 
 $(CERTIFICATES):
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates >/dev/null

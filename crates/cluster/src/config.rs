@@ -32,6 +32,7 @@ pub(crate) fn write(layout: &Layout, cni: &Path) -> Result<()> {
     fs::write(dir.join("containerd.toml"), containerd(layout, cni))?;
     fs::write(dir.join("Corefile"), corefile(layout))?;
     write_json(&dir.join("cni/10-bridge.conflist"), &bridge())?;
+    write_json(&dir.join("audit.json"), &audit())?;
     write_json(&dir.join("kubelet.json"), &kubelet(layout))
 }
 
@@ -69,6 +70,22 @@ fn corefile(layout: &Layout) -> String {
         domain = network::DOMAIN,
         kubeconfig = layout.kubeconfig_of("coredns").display(),
     )
+}
+
+/// What Elasti's own accounts do, for a test of what they may.
+fn audit() -> Value {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {
+                "level": "Metadata",
+                "userGroups": ["system:serviceaccounts:elasti"],
+            },
+            {"level": "None"},
+        ],
+    })
 }
 
 fn bridge() -> Value {
@@ -254,6 +271,11 @@ fn apiserver(layout: &Layout) -> Vec<String> {
         flag("authorization-mode", "Node,RBAC"),
         flag("enable-admission-plugins", "NodeRestriction"),
         "--allow-privileged".into(),
+        flag(
+            "audit-policy-file",
+            layout.config().join("audit.json").display(),
+        ),
+        flag("audit-log-path", layout.log("audit").display()),
     ]
 }
 

@@ -47,6 +47,7 @@ fn it_has_the_names_that_people_know() -> Result<()> {
         "CustomResourceDefinition/elastiservices.elasti.truefoundry.com",
         "Deployment/elasti-operator-controller-manager",
         "Deployment/elasti-resolver",
+        "HorizontalPodAutoscaler/elasti-resolver",
         "Job/elasti-uninstall",
         "PodDisruptionBudget/elasti-operator-controller-manager",
         "PodDisruptionBudget/elasti-resolver",

@@ -24,6 +24,7 @@ mod refusing;
 mod silent;
 mod slow_head;
 mod sse;
+mod swap;
 
 use anyhow::Result;
 use elasti_api::{Mode, Phase};

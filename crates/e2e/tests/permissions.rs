@@ -1,0 +1,160 @@
+//! Operator and resolver may do what they do, and nothing else: what the API server's audit log tells of them is
+//! compared with the roles of `config/base`.
+
+use anyhow::{Context, Result, ensure};
+use elasti_api::{ElastiService, Mode, Phase};
+use elasti_e2e::{
+    LONGEST, establish, fetch,
+    install::install,
+    scalable,
+    stage::{Meter, Stage, service, workload},
+    test_alone,
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, fs};
+
+const ROLES: [&str; 2] = [
+    include_str!("../../../config/base/operator-permissions.yaml"),
+    include_str!("../../../config/base/resolver-permissions.yaml"),
+];
+const KEDA: &str = include_str!("system/operator/keda.yaml");
+const ACCOUNTS: [&str; 2] = ["elasti-operator-controller-manager", "elasti-resolver"];
+/// What only some API servers ask for: those that check who may make owners, and OpenShift's for slices.
+const ELSEWHERE: [&str; 2] = [
+    "update elasti.truefoundry.com/elastiservices/finalizers",
+    "create discovery.k8s.io/endpointslices/restricted",
+];
+
+#[test]
+#[ignore = "needs a local cluster: make chart"]
+fn they_use_every_permission_that_they_ask_for() -> Result<()> {
+    test_alone("permissions", LONGEST, async |place| {
+        let stage = Stage::empty(place).await?;
+        let rollouts = scalable("argoproj.io", "Rollout", "rollouts")?;
+        establish(&place.client, &rollouts).await?;
+        stage.install(KEDA).await?;
+        install(place.cluster)?;
+        live(&stage).await?;
+        let logs = place.cluster.logs().context("it is a local one")?;
+        let audit = fs::read_to_string(logs.join("audit.log"))?;
+        for (account, roles) in ACCOUNTS.into_iter().zip(ROLES) {
+            let used = used(&audit, account)?;
+            let granted = granted(roles)?;
+            let idle: Vec<_> = granted.difference(&used).collect();
+            ensure!(idle.is_empty(), "{account} never used {idle:#?}");
+        }
+        Ok(())
+    })
+}
+
+/// All that an ElastiService can ask of them.
+async fn live(stage: &Stage<'_>) -> Result<()> {
+    let meter = Meter::idle(stage.place).await?;
+    let ports = json!([{"port": 80, "targetPort": 8080}]);
+    for (name, kind, version) in [
+        ("web", "Deployment", "apps/v1"),
+        ("store", "StatefulSet", "apps/v1"),
+        ("canary", "Rollout", "argoproj.io/v1"),
+    ] {
+        // Nobody runs pods for a Rollout here.
+        let replicas = i32::from(kind != "Rollout");
+        let mut target = workload(name, kind, replicas, &stage.image);
+        target["apiVersion"] = json!(version);
+        stage.place.put(target).await?;
+        stage.place.put(service(name, name, &ports)).await?;
+        let mut spec = json!({
+            "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
+            "triggers": meter.triggers(),
+            "cooldownPeriod": 1,
+        });
+        if name == "web" {
+            stage.place.put(scaled_object()).await?;
+            spec["autoscaler"] = json!({"type": "keda", "name": "web"});
+        }
+        stage.declare_as(name, spec).await?;
+    }
+    stage
+        .reaches_as("canary", Phase::Asleep, Mode::Proxy)
+        .await?;
+    for name in ["web", "store"] {
+        stage.reaches_as(name, Phase::Asleep, Mode::Proxy).await?;
+        stage.amend(name, json!({"triggers": []})).await?;
+        wake(stage, name).await?;
+    }
+    // What happens again is told by an event that counts, if the same of two operators tells it.
+    for _ in 0..2 {
+        stage.scale("web", 0).await?;
+        stage.reaches_as("web", Phase::Asleep, Mode::Proxy).await?;
+        wake(stage, "web").await?;
+    }
+    for name in ["web", "store", "canary"] {
+        stage.delete::<ElastiService>(name).await?;
+    }
+    Ok(())
+}
+
+async fn wake(stage: &Stage<'_>, name: &str) -> Result<()> {
+    fetch(&format!("http://{}/", stage.reach(name, 80).await?)).await?;
+    stage.reaches_as(name, Phase::Awake, Mode::Serve).await
+}
+
+fn scaled_object() -> Value {
+    json!({
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": "web"},
+        "spec": {"scaleTargetRef": {"name": "web"}, "triggers": []},
+    })
+}
+
+/// An object that a patch makes is created, too, and the API server asks for both.
+fn used(audit: &str, account: &str) -> Result<BTreeSet<String>> {
+    let mut used = BTreeSet::new();
+    for line in audit.lines() {
+        let event: Value = serde_json::from_str(line)?;
+        let user = event["user"]["username"].as_str().unwrap_or_default();
+        let Some(object) = event["objectRef"].as_object() else {
+            continue;
+        };
+        if !user.ends_with(&format!(":{account}")) {
+            continue;
+        }
+        let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+        let verb = event["verb"].as_str().unwrap_or_default();
+        let what = named(text("apiGroup"), text("resource"), text("subresource"));
+        used.insert(format!("{verb} {what}"));
+        if verb == "patch" && event["responseStatus"]["code"] == 201 {
+            used.insert(format!("create {what}"));
+        }
+    }
+    Ok(used)
+}
+
+fn granted(roles: &str) -> Result<BTreeSet<String>> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(roles)?;
+    let rules = objects
+        .iter()
+        .filter_map(|object| object["rules"].as_array());
+    let mut granted = BTreeSet::new();
+    for rule in rules.flatten() {
+        let all = |key: &str| {
+            let list = rule[key].as_array().into_iter().flatten();
+            list.filter_map(Value::as_str)
+        };
+        for group in all("apiGroups") {
+            for resource in all("resources") {
+                let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
+                let what = named(group, resource, part);
+                granted.extend(all("verbs").map(|verb| format!("{verb} {what}")));
+            }
+        }
+    }
+    granted.retain(|permission| !ELSEWHERE.contains(&permission.as_str()));
+    Ok(granted)
+}
+
+fn named(group: &str, resource: &str, part: &str) -> String {
+    let parts = [group, resource, part];
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("/")
+}
