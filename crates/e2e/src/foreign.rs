@@ -60,14 +60,13 @@ const STRIDE: usize = 500;
 impl Controller {
     /// Before any clock of a test runs: the first time takes minutes.
     pub fn built(&self) -> Result<Built> {
-        let clusters = Cluster::folder(self.name)?;
-        let cache = clusters.ancestors().nth(2).context("there is a cache")?;
+        let cache = cache()?;
         let name = format!("{}-{}", self.name, self.version);
         let built = cache.join(&name);
         let lock = File::create(cache.join(format!("{}.lock", self.name)))?;
         lock.lock().context("waiting for another build")?;
         if !built.exists() {
-            self.build(&go(cache), &cache.join(format!("{name}.partial")), &built)
+            self.build(&go(&cache), &cache.join(format!("{name}.partial")), &built)
                 .with_context(|| format!("building {name}"))?;
         }
         Ok(Built(built))
@@ -78,9 +77,7 @@ impl Controller {
             "Building {} {}, once for this user: about {} on 2 cores",
             self.name, self.version, self.takes
         ));
-        let module = format!("{}@{}", self.module, self.version);
-        let downloaded = output(Command::new(go).args(["mod", "download", "-json", &module]))?;
-        let Downloaded { dir } = serde_json::from_str(&downloaded)?;
+        let dir = download(go, self.module, self.version)?;
         // Only as the main module do its own replacements count.
         let sources = partial.join("sources");
         let _ = fs::remove_dir_all(partial);
@@ -121,6 +118,24 @@ impl Controller {
         ensure!(status.success(), "{build:?}: {status}\n{}", last.join("\n"));
         Ok(())
     }
+}
+
+/// Where the sources of a Go module are, downloaded if need be.
+pub fn sources(module: &str, version: &str) -> Result<PathBuf> {
+    download(&go(&cache()?), module, version)
+}
+
+fn download(go: &Path, module: &str, version: &str) -> Result<PathBuf> {
+    let module = format!("{module}@{version}");
+    let downloaded = output(Command::new(go).args(["mod", "download", "-json", &module]))?;
+    let Downloaded { dir } = serde_json::from_str(&downloaded)?;
+    Ok(dir)
+}
+
+fn cache() -> Result<PathBuf> {
+    let clusters = Cluster::folder("any")?;
+    let cache = clusters.ancestors().nth(2).context("there is a cache")?;
+    Ok(cache.to_owned())
 }
 
 /// The one that the cluster got for itself, or the one on the PATH.

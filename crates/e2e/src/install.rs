@@ -15,15 +15,24 @@ const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// `config/base`, with images of what was built.
 pub fn install(cluster: &Cluster) -> Result<()> {
+    install_overlay(
+        cluster,
+        "installation",
+        "resources:\n  - ../../config/base\n",
+    )
+}
+
+/// The same with a kustomization that comes into this folder of `target`.
+pub fn install_overlay(cluster: &Cluster, folder: &str, kustomization: &str) -> Result<()> {
     let mut images = String::new();
     for part in ["operator", "resolver"] {
         let (name, tag) = image(cluster, part)?;
         images +=
             &format!("  - name: elasti.local/{part}\n    newName: {name}\n    newTag: \"{tag}\"\n");
     }
-    let overlay = Path::new(WORKSPACE).join("target/installation");
+    let overlay = Path::new(WORKSPACE).join("target").join(folder);
     fs::create_dir_all(&overlay)?;
-    let text = format!("resources:\n  - ../../config/base\nimages:\n{images}");
+    let text = format!("{kustomization}images:\n{images}");
     fs::write(overlay.join("kustomization.yaml"), text)?;
     let overlay = overlay.display().to_string();
     let apply = [
