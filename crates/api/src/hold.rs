@@ -1,4 +1,4 @@
-use crate::GoDuration;
+use crate::{GoDuration, Release};
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,4 +16,10 @@ pub struct Hold {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub max_pending: Option<i32>,
+
+    /// When requests are let go: `EarliestReady`, as soon as a pod passes its own readiness probes, which the
+    /// resolver asks, or `KubernetesReady`, when Kubernetes has asked them. Left out: the resolver's own
+    /// `ELASTI_RELEASE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<Release>,
 }

@@ -8,6 +8,7 @@ mod hold;
 pub mod names;
 mod period;
 pub mod probe;
+mod readiness;
 mod status;
 mod target;
 mod trigger;
@@ -20,6 +21,7 @@ pub use self::{
     hold::Hold,
     period::EnabledPeriod,
     probe::ProbeRule,
+    readiness::{GrpcCheck, HttpCheck, HttpCheckHeader, Readiness, ReadinessCheck, Release},
     status::{Attached, AttachedTarget, ElastiServiceStatus, LastWake, Mode, Phase, RoutedPort},
     target::ScaleTargetRef,
     trigger::{InvalidTrigger, PrometheusTrigger, Threshold, Trigger},

@@ -1,4 +1,4 @@
-use crate::{AutoscalerKind, ElastiServiceSpec};
+use crate::{AutoscalerKind, ElastiServiceSpec, Readiness};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -54,6 +54,10 @@ pub struct ElastiServiceStatus {
     /// What it works on. What the spec no longer names is restored before this moves on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attached: Option<Attached>,
+
+    /// When a pod of the target is ready, if resolvers may find that out themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness: Option<Readiness>,
 
     /// When requests last waited for it, as far as the replica that leads was not told itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,9 @@
 //! What decisions need of the objects around an ElastiService, and no more.
 
-use crate::few::Texts;
-use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, FINALIZER, names};
+use crate::{few::Texts, readiness::Unaskable};
+use elasti_api::{
+    ElastiService, ElastiServiceSpec, ElastiServiceStatus, FINALIZER, Readiness, names,
+};
 use elasti_runtime::pool::{Pool, shared};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -95,6 +97,8 @@ pub(crate) struct TargetFacts {
     pub(crate) ready: Option<i32>,
     /// Whether its status is of an earlier generation.
     pub(crate) lagging: bool,
+    /// When its pods are ready.
+    pub(crate) readiness: Result<Arc<Readiness>, Unaskable>,
 }
 
 /// A KEDA ScaledObject.

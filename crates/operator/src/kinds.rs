@@ -7,6 +7,7 @@ use crate::{
     feed::{Feed, dynamic},
     index::Kind,
     operator::Operator,
+    readiness::readiness,
 };
 use elasti_runtime::watch::Health;
 use kube::{
@@ -152,5 +153,6 @@ fn strip(object: &DynamicObject, resource: &ApiResource, path: &str) -> TargetFa
         ready: count("/status/readyReplicas").or(counts_ready.then_some(0)),
         lagging: number("/status/observedGeneration")
             .is_some_and(|seen| Some(seen) < object.metadata.generation),
+        readiness: readiness(&object.data["spec"]).map(Arc::new),
     }
 }

@@ -15,6 +15,7 @@ mod observe;
 mod operator;
 pub mod prometheus;
 mod queue;
+mod readiness;
 mod reconcile;
 mod run;
 mod say;

@@ -8,9 +8,10 @@ use crate::{
     index::{Index, Kind, Memory, Routes, Trouble},
     observe::{Moment, observe},
     operator::Operator,
+    readiness::Unaskable,
     say, status, triggers,
 };
-use elasti_api::{ElastiService, ElastiServiceStatus};
+use elasti_api::{ElastiService, ElastiServiceStatus, Readiness};
 use elasti_core::plan::{Observed, Plan, Step, plan};
 use elasti_runtime::watch::Key;
 use jiff::{SignedDuration, Timestamp};
@@ -34,6 +35,7 @@ struct View {
     public_service: Option<ServiceFacts>,
     target_resource: ApiResource,
     trouble: Option<Trouble>,
+    readiness: Option<Result<Arc<Readiness>, Unaskable>>,
 }
 
 /// Works until it is dropped.
@@ -314,6 +316,7 @@ async fn report(
         observed: &observed,
         plan,
         routes: &view.routes,
+        readiness: view.readiness.as_ref(),
         failure: failure.as_deref(),
         blindness: view.blindness(now),
         first_knock: memory.first_knock,
@@ -354,6 +357,7 @@ impl View {
         index.remember(key, |memory| {
             memory.leaving_since = leaves.then(|| memory.leaving_since.unwrap_or(now));
         });
+        let kind = Kind::from(&object.spec.scale_target_ref);
         let trust = triggers::interval(operator, &object).saturating_mul(TRUST);
         let moment = Moment {
             now,
@@ -362,7 +366,8 @@ impl View {
         Some(Self {
             observed: observe(index, key, &object, &desired, &routes, moment),
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),
-            target_resource: index.resource_of(&Kind::from(&object.spec.scale_target_ref)),
+            target_resource: index.resource_of(&kind),
+            readiness: index.readiness(&kind, &key.beside(&object.spec.scale_target_ref.name)),
             trouble: index.trouble(key).cloned(),
             object,
             desired,

@@ -4,14 +4,17 @@
 mod conditions;
 
 use self::conditions::{Fact, conditions, facts};
-use crate::index::Routes;
-use elasti_api::{Attached, ElastiService, ElastiServiceStatus, LastWake, Mode, Phase};
+use crate::{index::Routes, readiness::Unaskable};
+use elasti_api::{
+    Attached, ElastiService, ElastiServiceStatus, LastWake, Mode, Phase, Readiness, Release,
+};
 use elasti_core::{
     plan::{Observed, Plan, Target},
     verdict::Verdict,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::sync::Arc;
 
 /// What a status is derived from.
 pub(crate) struct Report<'a> {
@@ -19,6 +22,7 @@ pub(crate) struct Report<'a> {
     pub(crate) observed: &'a Observed,
     pub(crate) plan: &'a Plan,
     pub(crate) routes: &'a Routes,
+    pub(crate) readiness: Option<&'a Result<Arc<Readiness>, Unaskable>>,
     pub(crate) failure: Option<&'a str>,
     /// A watch that fails, in words.
     pub(crate) blindness: Option<&'a str>,
@@ -47,6 +51,7 @@ pub(crate) fn status(report: &Report<'_>) -> ElastiServiceStatus {
         },
         last_scaled_up_time: last_scaled_up(&before, observed),
         last_wake: last_wake(report, &before),
+        readiness: readiness(report, &before),
         ..before.clone()
     };
     // What failed to be let go of is still ours.
@@ -97,6 +102,23 @@ fn mode(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<Mode> {
         Some(_) => before.mode,
         None => report.plan.mode.or(before.mode),
     }
+}
+
+/// That of a target which cannot be seen for a while is still known.
+fn readiness(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<Readiness> {
+    if is_switched_off(report.object) {
+        return None;
+    }
+    match report.readiness {
+        Some(Ok(readiness)) => Some(Readiness::clone(readiness)),
+        Some(Err(_)) => None,
+        None => before.readiness.clone(),
+    }
+}
+
+fn is_switched_off(object: &ElastiService) -> bool {
+    let release = object.spec.hold.as_ref().and_then(|hold| hold.release);
+    release == Some(Release::KubernetesReady)
 }
 
 /// Begins with the first knock for a sleeping target, and is complete when it is ready.

@@ -1,7 +1,7 @@
 //! How the resolver is told what to do: KubeElasti's environment, and flags for all of it.
 
 use clap::Parser;
-use elasti_api::GoDuration;
+use elasti_api::{GoDuration, Release};
 use elasti_resolver::{Settings, directory::Dial, proxy, room::Limits, route::Naming};
 use elasti_runtime::sentry;
 use http::HeaderName;
@@ -103,6 +103,11 @@ pub(crate) struct Cli {
     #[arg(long, env = "ELASTI_DIAL", default_value = "endpoints", value_parser = ["endpoints", "cluster-ip"])]
     dial: String,
 
+    /// When held requests are let go: as soon as a pod passes its own readiness probes, which the resolver
+    /// asks, or when Kubernetes has asked them; an ElastiService may say otherwise
+    #[arg(long, env = "ELASTI_RELEASE", default_value = "EarliestReady", value_parser = ["EarliestReady", "KubernetesReady"])]
+    release: String,
+
     /// Say in answers how long their requests were held
     #[arg(long, env = "ELASTI_MARK_HELD", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     mark_held: bool,
@@ -188,6 +193,11 @@ impl Cli {
                 first_word: self.first_word,
                 head: self.head_timeout,
                 idle: self.idle_timeout,
+            },
+            release: if self.release == "KubernetesReady" {
+                Release::KubernetesReady
+            } else {
+                Release::EarliestReady
             },
             dial: if self.dial == "cluster-ip" {
                 Dial::ClusterIp

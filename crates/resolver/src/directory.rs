@@ -10,13 +10,13 @@ use crate::{
     room::{House, Limits, Room},
     route::{Table, Way},
 };
-use elasti_api::{Mode, names};
+use elasti_api::{Mode, ReadinessCheck, Release, names};
 use elasti_core::{host::ServiceName, probe::ProbeRules};
 use elasti_runtime::watch::{Change, Key};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeSet, HashMap},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 use tokio::sync::Notify;
@@ -26,6 +26,8 @@ pub struct Directory {
     house: Arc<House>,
     defaults: Limits,
     dial: Dial,
+    /// Of services that do not say.
+    release: Release,
     metrics: Arc<Metrics>,
     known: Mutex<Known>,
     changed: Notify,
@@ -66,11 +68,18 @@ struct Entry {
 // === impl Directory ===
 
 impl Directory {
-    pub fn new(house: Arc<House>, defaults: Limits, dial: Dial, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        house: Arc<House>,
+        defaults: Limits,
+        dial: Dial,
+        release: Release,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             house,
             defaults,
             dial,
+            release,
             metrics,
             known: Mutex::default(),
             changed: Notify::new(),
@@ -81,11 +90,11 @@ impl Directory {
         let mut known = self.known.lock();
         let services = known.change_declared(change);
         for service in services {
-            let is_new = !known.rooms.contains_key(&service);
+            let asked_before = known.rooms.get(&service).map(|entry| self.checks(entry));
             if let Some(proxied) = known.settle(&service, &self.house, self.defaults) {
                 self.metrics.switched(&service.name, proxied);
             }
-            if is_new {
+            if known.rooms.get(&service).map(|entry| self.checks(entry)) != asked_before {
                 self.publish(&known, &service);
             }
         }
@@ -126,12 +135,64 @@ impl Directory {
         let Some(entry) = known.rooms.get(service) else {
             return;
         };
-        let mut ready = known.ready_endpoints(service);
+        let mut ready = known.endpoints(service, |slice| slice.addresses.iter().copied());
+        self.let_early_in(known, service, entry, &mut ready);
         if self.dial == Dial::ClusterIp {
             known.dial_the_service(service, &mut ready);
         }
         if let Some(took) = entry.room.publish(&ready) {
             self.metrics.woken(&entry.room, took);
+        }
+    }
+
+    /// What is asked of the pods of a service before Kubernetes knows, if anything is.
+    fn checks(&self, entry: &Entry) -> Option<Arc<[ReadinessCheck]>> {
+        let declared = &entry.spoken_for;
+        let early = declared.release.unwrap_or(self.release) == Release::EarliestReady;
+        // Nobody reaches a pod through its service before.
+        let early = early && self.dial == Dial::Endpoints;
+        declared.checks.clone().filter(|_| early)
+    }
+
+    /// With those that are ready by their own measure.
+    fn let_early_in(
+        &self,
+        known: &Known,
+        service: &Key,
+        entry: &Entry,
+        ready: &mut HashMap<Arc<str>, Vec<SocketAddr>>,
+    ) {
+        let checks = self.checks(entry);
+        let starting = match checks {
+            Some(_) => known.endpoints(service, |slice| slice.starting.iter().copied()),
+            None => HashMap::new(),
+        };
+        let mut ports: HashMap<IpAddr, Vec<u16>> = HashMap::new();
+        for socket in starting.values().flatten() {
+            ports.entry(socket.ip()).or_default().push(socket.port());
+        }
+        let addresses = ready.values().flatten().map(SocketAddr::ip).collect();
+        let room = &entry.room;
+        for won in room.set_starting(&checks.unwrap_or_default(), &ports, &addresses) {
+            self.metrics.won(room, won);
+        }
+        for (port, sockets) in starting {
+            let mut passed = sockets
+                .into_iter()
+                .filter(|socket| room.has_passed(socket.ip()));
+            if let Some(first) = passed.next() {
+                let known = ready.entry(port).or_default();
+                known.push(first);
+                known.extend(passed);
+            }
+        }
+    }
+
+    /// A pod is ready by its own measure: whoever waits for it is released before this returns.
+    pub(crate) fn passed(&self, room: &Room, address: IpAddr) {
+        let known = self.known.lock();
+        if room.pass(address) {
+            self.publish(&known, &Key::new(&room.namespace, &room.service));
         }
     }
 
@@ -271,20 +332,22 @@ impl Known {
         services
     }
 
-    fn ready_endpoints(&self, service: &Key) -> HashMap<Arc<str>, Vec<SocketAddr>> {
+    fn endpoints<'a, I: Iterator<Item = IpAddr>>(
+        &'a self,
+        service: &Key,
+        of: impl Fn(&'a Ready) -> I,
+    ) -> HashMap<Arc<str>, Vec<SocketAddr>> {
         let slices = self.slices_of.get(service).into_iter().flatten();
-        let mut ready: HashMap<Arc<str>, Vec<SocketAddr>> = HashMap::new();
+        let mut all: HashMap<Arc<str>, Vec<SocketAddr>> = HashMap::new();
         for slice in slices.filter_map(|key| self.ready.get(key)) {
             for (name, number) in &slice.ports {
-                let addresses = slice.addresses.iter();
-                ready
-                    .entry(name.clone())
+                all.entry(name.clone())
                     .or_default()
-                    .extend(addresses.map(|ip| SocketAddr::new(*ip, *number)));
+                    .extend(of(slice).map(|ip| SocketAddr::new(ip, *number)));
             }
         }
-        ready.retain(|_, addresses| !addresses.is_empty());
-        ready
+        all.retain(|_, addresses| !addresses.is_empty());
+        all
     }
 
     /// The addresses of the private service in the place of those behind it.

@@ -1,7 +1,7 @@
 //! Telling the operator that requests wait: one call at a time for each room, for as long as somebody
 //! does.
 
-use crate::{metrics::Metrics, room::Room};
+use crate::{directory::Directory, early, metrics::Metrics, room::Room};
 use elasti_api::wire::{INCOMING_REQUEST_PATH, IncomingRequest};
 use http::{Request, StatusCode, header};
 use http_body_util::Full;
@@ -52,15 +52,24 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const HEARD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 const UNHEARD: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// Knocks for the rooms that come in. Works until it is dropped.
-pub async fn work(mut rooms: mpsc::Receiver<Arc<Room>>, operators: Arc<Operators>) {
+/// Knocks for the rooms that come in, and asks their pods meanwhile. Works until it is dropped.
+pub async fn work(
+    mut rooms: mpsc::Receiver<Arc<Room>>,
+    operators: Arc<Operators>,
+    directory: Arc<Directory>,
+) {
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             room = rooms.recv() => match room {
                 Some(room) => {
-                    let operators = operators.clone();
-                    tasks.spawn(async move { insist(&room, || operators.knock(&room)).await });
+                    let (operators, directory) = (operators.clone(), directory.clone());
+                    tasks.spawn(async move {
+                        tokio::select! {
+                            () = insist(&room, || operators.knock(&room)) => {}
+                            () = early::ask(&room, &directory) => {}
+                        }
+                    });
                 }
                 None => return,
             },

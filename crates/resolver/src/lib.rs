@@ -3,6 +3,7 @@
 
 mod alive;
 pub mod directory;
+mod early;
 mod internal;
 mod knock;
 pub mod listen;

@@ -17,6 +17,7 @@ pub struct Metrics {
     rpc: IntCounterVec,
     switches: IntCounterVec,
     cold: HistogramVec,
+    won: HistogramVec,
     held: HistogramVec,
     dialled: HistogramVec,
     refused: IntCounterVec,
@@ -97,6 +98,12 @@ impl Metrics {
                 "Seconds that a request, or a connection, waited for a sleeping target",
                 &["namespace", "source"],
             )?,
+            won: histogram(
+                registry,
+                "early_release_seconds",
+                "Seconds by which a pod was known to be ready before Kubernetes said so",
+                &["namespace", "service"],
+            )?,
             dialled: histogram(
                 registry,
                 "dial_seconds",
@@ -174,6 +181,13 @@ impl Metrics {
                 .with_label_values(&[&*room.namespace, &*room.service])
                 .observe(waited.as_secs_f64());
         }
+    }
+
+    /// So long before Kubernetes a pod was known to be ready.
+    pub fn won(&self, room: &Room, won: Duration) {
+        self.won
+            .with_label_values(&[&*room.namespace, &*room.service])
+            .observe(won.as_secs_f64());
     }
 
     pub fn woken(&self, room: &Room, took: Duration) {
@@ -321,6 +335,7 @@ mod tests {
         directory::Dial,
         room::{House, Limits},
     };
+    use elasti_api::Release;
     use std::collections::BTreeSet;
     use tokio::sync::mpsc;
 
@@ -334,7 +349,13 @@ mod tests {
             seats: 1,
         };
         let room = Room::new(&house, "shop", "web", limits);
-        let directory = Directory::new(house, limits, Dial::Endpoints, metrics.clone());
+        let directory = Directory::new(
+            house,
+            limits,
+            Dial::Endpoints,
+            Release::default(),
+            metrics.clone(),
+        );
         let connections = Arc::new(Semaphore::new(7));
         let queued = Queued::new(Arc::new(directory), connections.clone()).unwrap();
         registry.register(Box::new(queued)).unwrap();
@@ -345,6 +366,7 @@ mod tests {
         metrics.found(true, Some(&room));
         metrics.held(&room, Some(Duration::ZERO));
         metrics.woken(&room, Duration::ZERO);
+        metrics.won(&room, Duration::ZERO);
         metrics.dialled(Dialled::Reached, Duration::ZERO);
         metrics.knocked("success");
         metrics.switched("web", true);
@@ -354,6 +376,7 @@ mod tests {
             "elasti_resolver_cold_start_seconds",
             "elasti_resolver_connections",
             "elasti_resolver_dial_seconds",
+            "elasti_resolver_early_release_seconds",
             "elasti_resolver_held_seconds",
             "elasti_resolver_host_extraction_count",
             "elasti_resolver_incoming_requests",

@@ -3,14 +3,19 @@
 
 mod door;
 mod endpoint;
+mod starting;
 
-pub use self::endpoint::{Busy, Endpoint, Lease};
+pub use self::{
+    endpoint::{Busy, Endpoint, Lease},
+    starting::{Pod, Starting},
+};
 
-use self::door::Door;
+use self::{door::Door, starting::Nursery};
+use elasti_api::ReadinessCheck;
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
-    net::SocketAddr,
+    collections::{HashMap, HashSet},
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -45,6 +50,7 @@ pub struct Room {
     limits: Mutex<Limits>,
     endpoints: watch::Sender<Endpoints>,
     door: Door,
+    nursery: Nursery,
     waiting: AtomicUsize,
     /// Whether resolvers receive its traffic, and the operator has to hear of it.
     proxied: watch::Sender<bool>,
@@ -81,6 +87,8 @@ pub struct Visit {
     /// Whether it found the target asleep.
     slept: bool,
     held: Option<Duration>,
+    /// Whether it was let go before Kubernetes said that the target is ready.
+    early: bool,
     avoided: Option<SocketAddr>,
 }
 
@@ -131,6 +139,7 @@ impl Room {
             limits: Mutex::new(limits),
             endpoints: watch::Sender::default(),
             door: Door::shut(),
+            nursery: Nursery::default(),
             waiting: AtomicUsize::new(0),
             proxied: watch::Sender::new(false),
             knocking: AtomicBool::new(false),
@@ -211,6 +220,47 @@ impl Room {
         Some(cold??.elapsed())
     }
 
+    /// Pods that are not ready as far as Kubernetes knows.
+    pub fn starting(&self) -> watch::Receiver<Starting> {
+        self.nursery.watch()
+    }
+
+    /// How long before Kubernetes they were known to be ready of whom it says so now.
+    pub fn set_starting(
+        &self,
+        checks: &Arc<[ReadinessCheck]>,
+        starting: &HashMap<IpAddr, Vec<u16>>,
+        ready: &HashSet<IpAddr>,
+    ) -> Vec<Duration> {
+        self.nursery.set(checks, starting, ready)
+    }
+
+    /// It is ready by its own measure. Whether that is news.
+    pub fn pass(&self, address: IpAddr) -> bool {
+        self.nursery.pass(address)
+    }
+
+    pub fn has_passed(&self, address: IpAddr) -> bool {
+        self.nursery.has_passed(address)
+    }
+
+    /// A pod that passed does not take connections after all.
+    fn revoke(&self, address: IpAddr) {
+        if !self.nursery.revoke(address) {
+            return;
+        }
+        self.endpoints.send_if_modified(|known| {
+            let was_awake = any(known);
+            for endpoints in known.values_mut() {
+                endpoints.retain(|endpoint| endpoint.address.ip() != address);
+            }
+            if was_awake && !any(known) {
+                self.door.close();
+            }
+            true
+        });
+    }
+
     pub fn visit(self: &Arc<Self>) -> Visit {
         let begun = Instant::now();
         Visit {
@@ -220,6 +270,7 @@ impl Room {
             seat: None,
             slept: false,
             held: None,
+            early: false,
             avoided: None,
         }
     }
@@ -309,6 +360,10 @@ impl Visit {
         self.held
     }
 
+    pub fn was_early(&self) -> bool {
+        self.early
+    }
+
     pub fn age(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -316,6 +371,7 @@ impl Visit {
     /// It could not be reached, for whatever reason: another one first, if there is time left.
     pub fn failed(&mut self, endpoint: &Busy) -> Result<(), Turned> {
         self.avoided = Some(endpoint.address());
+        self.room.revoke(endpoint.address().ip());
         if Instant::now() < self.deadline {
             Ok(())
         } else {
@@ -344,6 +400,7 @@ impl Visit {
                 endpoint::Choice::This(busy) if has_turn || self.seat.is_none() => {
                     if self.seat.take().is_some() && self.slept {
                         self.held = Some(self.begun.elapsed());
+                        self.early = self.room.has_passed(busy.address().ip());
                     }
                     return Ok(busy);
                 }

@@ -10,7 +10,7 @@ use crate::{
     route::Table,
 };
 use anyhow::{Context, Result};
-use elasti_api::{ElastiService, names::PRIVATE_LABEL};
+use elasti_api::{ElastiService, Release, names::PRIVATE_LABEL};
 use elasti_runtime::{
     readiness::Readiness,
     watch::{Change, Health, Key, Scope, watch},
@@ -40,6 +40,8 @@ pub struct Settings {
     pub proxy_port: u16,
     pub proxy: proxy::Settings,
     pub dial: Dial,
+    /// Of services that do not say.
+    pub release: Release,
     pub limits: Limits,
     /// Requests that wait, in all.
     pub seats: usize,
@@ -84,7 +86,13 @@ impl Parts {
         let (knocks, rooms) = mpsc::channel(KNOCKS);
         let house = House::new(settings.seats, knocks);
         let metrics = Arc::new(Metrics::new(registry)?);
-        let directory = Directory::new(house, settings.limits, settings.dial, metrics.clone());
+        let directory = Directory::new(
+            house,
+            settings.limits,
+            settings.dial,
+            settings.release,
+            metrics.clone(),
+        );
         let directory = Arc::new(directory);
         let connections = Arc::new(Semaphore::new(settings.connections));
         let queued = Queued::new(directory.clone(), connections.clone())?;
@@ -162,7 +170,7 @@ impl Parts {
                 synced.work,
                 follow,
                 listeners.named(named),
-                knock::work(rooms, Arc::new(operators_known)),
+                knock::work(rooms, Arc::new(operators_known), directory.clone()),
                 proxy.upstreams.tidy(),
             );
         };

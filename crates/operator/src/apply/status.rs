@@ -10,7 +10,15 @@ use kube::{
 use serde_json::{Value, json};
 
 /// What a status may no longer say.
-const OPTIONAL: [&str; 6] = ["mode", "phase", "replicas", "ports", "attached", "lastWake"];
+const OPTIONAL: [&str; 7] = [
+    "mode",
+    "phase",
+    "replicas",
+    "ports",
+    "attached",
+    "lastWake",
+    "readiness",
+];
 
 /// Writes the whole status; what another version of this operator left there and we do not know
 /// stays, and so does what other replicas tell.

@@ -3,12 +3,16 @@
 
 use super::{Index, Kind, KindOfTargets, Touched, changed};
 use crate::facts::{Declared, TargetFacts};
-use elasti_api::ElastiService;
+use crate::readiness::Unaskable;
+use elasti_api::{ElastiService, Readiness};
 use elasti_core::plan::Target;
 use elasti_runtime::watch::{Change, Health, Key, Scope};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::ApiResource;
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// How long a target that we scaled to zero is taken for asleep though the watch does not say so.
 const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
@@ -82,6 +86,15 @@ impl Index {
     pub(crate) fn unseen_until(&self, key: &Key) -> Option<Timestamp> {
         let zeroed = self.memories.get(key)?.zeroed?;
         zeroed.checked_add(UNSEEN).ok()
+    }
+
+    /// When its pods are ready; nothing of a target that nobody has seen.
+    pub(crate) fn readiness(
+        &self,
+        kind: &Kind,
+        key: &Key,
+    ) -> Option<Result<Arc<Readiness>, Unaskable>> {
+        Some(self.target_facts(kind, key)?.readiness.clone())
     }
 
     pub(crate) fn target_uid(&self, kind: &Kind, key: &Key) -> Option<String> {

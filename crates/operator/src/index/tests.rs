@@ -1,4 +1,5 @@
 use super::*;
+use crate::readiness::Unaskable;
 use elasti_core::plan::Target;
 use elasti_runtime::watch::Scope;
 use kube::api::DynamicObject;
@@ -160,6 +161,7 @@ fn a_target_is_missing_only_once_its_kind_is_listed() {
                 replicas: 3,
                 ready: None,
                 lagging: false,
+                readiness: Err(Unaskable::NoTemplate),
             },
         )]),
         now(),

@@ -1,6 +1,6 @@
 //! What holds of an ElastiService, each with its reason.
 
-use super::Report;
+use super::{Report, is_switched_off};
 use crate::observe::NOT_ASKED;
 use elasti_core::{
     plan::{Absence, Autoscaler, Note, Observed, Resolvers, Service, Target},
@@ -33,6 +33,7 @@ pub(super) fn facts(report: &Report<'_>) -> Vec<Fact> {
     ];
     facts.extend(autoscaler(observed.autoscaler));
     facts.extend(report.routes.full.then(range_full));
+    facts.extend(early_release(report));
     facts
 }
 
@@ -79,6 +80,16 @@ fn autoscaler(autoscaler: Autoscaler) -> Option<Fact> {
         ),
     };
     Some(Fact::new("AutoscalerFound", holds, reason, message))
+}
+
+/// Only where requests have to wait until Kubernetes says that a pod is ready, though nobody wanted that.
+fn early_release(report: &Report<'_>) -> Option<Fact> {
+    let Some(Err(why)) = report.readiness else {
+        return None;
+    };
+    let (reason, message) = why.reason();
+    let wanted = !is_switched_off(report.object);
+    wanted.then(|| Fact::new("EarlyRelease", Some(false), reason, message))
 }
 
 fn range_full() -> Fact {

@@ -2,12 +2,15 @@
 
 use crate::route::Speaks;
 use elasti_api::{
-    ElastiService, ElastiServiceSpec, ElastiServiceStatus, Mode, ProbeRule, RoutedPort,
-    names::PRIVATE_LABEL,
+    ElastiService, ElastiServiceSpec, ElastiServiceStatus, Mode, ProbeRule, ReadinessCheck,
+    Release, RoutedPort, names::PRIVATE_LABEL,
 };
 use elasti_core::probe::ProbeRules;
 use jiff::Timestamp;
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use k8s_openapi::api::{
+    core::v1::Service,
+    discovery::v1::{Endpoint, EndpointConditions, EndpointSlice},
+};
 use kube::{ResourceExt, api::DynamicObject};
 use serde::Deserialize;
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -22,6 +25,9 @@ pub struct Declared {
     pub patience: Option<Duration>,
     pub seats: Option<usize>,
     pub probe_rules: Vec<ProbeRule>,
+    pub release: Option<Release>,
+    /// When a pod is ready, if somebody else than Kubernetes can ask.
+    pub checks: Option<Arc<[ReadinessCheck]>>,
     /// For whoever asks for the directory.
     pub object: Arc<ElastiService>,
 }
@@ -50,6 +56,8 @@ pub struct Ready {
     pub service: Arc<str>,
     pub ports: Vec<(Arc<str>, u16)>,
     pub addresses: Vec<IpAddr>,
+    /// Not ready, and not about to end.
+    pub starting: Vec<IpAddr>,
 }
 
 // === impl Declared ===
@@ -63,6 +71,7 @@ impl Declared {
         // They may hold credentials, and everybody may ask for the directory.
         spec.triggers.clear();
         let status = ElastiServiceStatus::deserialize(&object.data["status"]).ok();
+        let readiness = status.as_ref().and_then(|status| status.readiness.as_ref());
         let hold = spec.hold.as_ref();
         let timeout = hold.and_then(|hold| hold.timeout.as_ref());
         let seats = hold.and_then(|hold| hold.max_pending);
@@ -81,6 +90,8 @@ impl Declared {
             patience: timeout.and_then(|timeout| timeout.get().ok()),
             seats: seats.and_then(|seats| seats.try_into().ok()),
             probe_rules: spec.probe_response.clone(),
+            release: hold.and_then(|hold| hold.release),
+            checks: readiness.map(|readiness| readiness.checks.as_slice().into()),
             object: Arc::new(ElastiService {
                 metadata: object.metadata,
                 spec,
@@ -136,18 +147,25 @@ impl From<EndpointSlice> for Ready {
             let name = port.name.clone().unwrap_or_default();
             Some((name.into(), port.port?.try_into().ok()?))
         });
-        let is_ready = |endpoint: &&k8s_openapi::api::discovery::v1::Endpoint| {
-            let conditions = endpoint.conditions.as_ref();
-            conditions
-                .and_then(|conditions| conditions.ready)
-                .unwrap_or(true)
+        let says = |endpoint: &Endpoint, what: fn(&EndpointConditions) -> Option<bool>| {
+            endpoint.conditions.as_ref().and_then(what)
         };
-        let ready = slice.endpoints.iter().filter(is_ready);
-        let addresses = ready.flat_map(|endpoint| &endpoint.addresses);
+        let is_ready = |endpoint: &&Endpoint| says(endpoint, |is| is.ready).unwrap_or(true);
+        let ends = |endpoint: &Endpoint| says(endpoint, |is| is.terminating).unwrap_or(false);
+        let (ready, others): (Vec<_>, Vec<_>) = slice.endpoints.iter().partition(is_ready);
+        let starting = others.into_iter().filter(|endpoint| !ends(endpoint));
         Self {
             service: label.map(String::as_str).unwrap_or_default().into(),
             ports: ports.collect(),
-            addresses: addresses.filter_map(|text| text.parse().ok()).collect(),
+            addresses: addresses(ready),
+            starting: addresses(starting),
         }
     }
+}
+
+fn addresses<'a>(endpoints: impl IntoIterator<Item = &'a Endpoint>) -> Vec<IpAddr> {
+    let addresses = endpoints
+        .into_iter()
+        .flat_map(|endpoint| &endpoint.addresses);
+    addresses.filter_map(|text| text.parse().ok()).collect()
 }

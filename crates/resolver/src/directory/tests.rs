@@ -16,7 +16,7 @@ fn dialling(dial: Dial) -> Directory {
         seats: 100,
     };
     let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
-    Directory::new(house, defaults, dial, Arc::new(metrics))
+    Directory::new(house, defaults, dial, Release::default(), Arc::new(metrics))
 }
 
 fn declared(name: &str, created: &str, spec: &Value) -> (Key, Arc<Declared>) {
@@ -61,7 +61,95 @@ fn ready(addresses: &[&str]) -> Ready {
         service: "web".into(),
         ports: vec![("http".into(), 8080)],
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        starting: Vec::new(),
     }
+}
+
+/// Not ready, as far as Kubernetes knows.
+fn starting(address: &str) -> Ready {
+    Ready {
+        starting: vec![address.parse().unwrap()],
+        ..ready(&[])
+    }
+}
+
+/// With what its pods are asked, at these ports.
+fn asked(web: &Declared, ports: &[i32]) -> Arc<Declared> {
+    let check = |port: &i32| ReadinessCheck {
+        container: "web".into(),
+        startup: false,
+        port: *port,
+        http_get: None,
+        grpc: None,
+        initial_delay_seconds: 0,
+        timeout_seconds: 1,
+        success_threshold: 1,
+    };
+    Arc::new(Declared {
+        checks: Some(ports.iter().map(check).collect()),
+        ..web.clone()
+    })
+}
+
+#[tokio::test]
+async fn a_pod_that_passes_is_reached_before_kubernetes_knows_until_it_fails() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, asked(&web, &[8080])));
+    let room = directory.room("shop", "web").unwrap();
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice.clone(), starting("10.0.0.1")));
+    assert!(!room.is_awake());
+    let (pod, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    directory.passed(&room, other);
+    assert!(!room.is_awake(), "that one is not there");
+    directory.passed(&room, pod);
+    let mut visit = room.visit();
+    let reached = visit.endpoint("http").await.unwrap();
+    assert_eq!(reached.address().to_string(), "10.0.0.1:8080");
+
+    visit.failed(&reached).unwrap();
+    assert!(!room.is_awake(), "it has to pass again");
+    directory.passed(&room, pod);
+    assert!(room.is_awake());
+    directory.change_ready(Change::Applied(slice.clone(), ready(&["10.0.0.1"])));
+    visit.failed(&reached).unwrap();
+    assert!(room.is_awake(), "what Kubernetes says stands");
+    directory.change_ready(Change::Applied(slice, ready(&[])));
+    directory.passed(&room, pod);
+    assert!(!room.is_awake(), "it ends");
+}
+
+#[tokio::test]
+async fn pods_of_another_template_are_left_to_kubernetes() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key.clone(), asked(&web, &[8080])));
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice.clone(), starting("10.0.0.1")));
+    directory.change_declared(Change::Applied(key, asked(&web, &[9090])));
+    let both = Ready {
+        starting: vec!["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()],
+        ..ready(&[])
+    };
+    directory.change_ready(Change::Applied(slice, both));
+    let room = directory.room("shop", "web").unwrap();
+    let pods = room.starting().borrow().pods.clone();
+    let askable = pods.iter().filter(|pod| pod.askable);
+    let askable: Vec<_> = askable.map(|pod| pod.address.to_string()).collect();
+    assert_eq!(askable, ["10.0.0.2"], "{pods:?}");
+}
+
+#[tokio::test]
+async fn nobody_is_asked_where_kubernetes_shall_decide() {
+    let directory = directory();
+    let release = json!({"hold": {"release": "KubernetesReady"}});
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &release);
+    directory.change_declared(Change::Applied(key, asked(&web, &[8080])));
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice, starting("10.0.0.1")));
+    let room = directory.room("shop", "web").unwrap();
+    assert!(room.starting().borrow().pods.is_empty());
 }
 
 #[tokio::test]

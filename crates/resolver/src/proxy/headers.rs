@@ -171,9 +171,14 @@ fn new_trace() -> [u8; 55] {
 }
 
 /// Marks the answer to a request that had to wait.
-pub fn held(headers: &mut HeaderMap, waited: Duration) {
+pub fn held(headers: &mut HeaderMap, waited: Duration, early: bool) {
     let milliseconds = waited.as_secs_f64() * 1e3;
-    let timing = format!("elasti;dur={milliseconds:.1};desc=\"held\"");
+    let what = if early {
+        "held until its probes passed"
+    } else {
+        "held"
+    };
+    let timing = format!("elasti;dur={milliseconds:.1};desc=\"{what}\"");
     if let Ok(timing) = HeaderValue::from_str(&timing) {
         headers.append(SERVER_TIMING, timing);
     }

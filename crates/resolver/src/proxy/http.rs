@@ -241,7 +241,7 @@ fn finish(
     let waited = visit.waited();
     proxy.metrics.held(&way.room, waited);
     if let Some(waited) = waited.filter(|_| proxy.settings.mark_held) {
-        headers::held(response.headers_mut(), waited);
+        headers::held(response.headers_mut(), waited, visit.was_early());
     }
     if !way.room.is_serving() {
         return;
