@@ -6,6 +6,7 @@ mod crowd;
 mod drain;
 mod drop_in;
 mod dying;
+mod early;
 mod host;
 mod hpa;
 mod http;

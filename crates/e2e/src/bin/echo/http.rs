@@ -1,6 +1,7 @@
 //! What is asked is answered, and some paths do more: `/hold` is answered, and `/events` ended, only
 //! after somebody asked for `/release`; `/held` tells how many wait for that, `/metrics` how many
-//! came, `/moved` sends elsewhere, and `/exit` ends the process where it stands.
+//! came, `/moved` sends elsewhere, and `/exit` ends the process where it stands. As long as it is not ready
+//! `/ready` says so, and so does the health protocol of gRPC; whoever asks for anything else came too early.
 
 use anyhow::Result;
 use futures::{SinkExt, StreamExt, future, stream};
@@ -22,11 +23,13 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     sync::watch,
+    time::Instant,
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -35,11 +38,16 @@ use tokio_tungstenite::{
 
 const SERVED_BY: HeaderName = HeaderName::from_static("x-served-by");
 
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
 /// One receiver for each that waits.
-#[derive(Clone, Default)]
-pub(crate) struct Answers(Arc<watch::Sender<()>>);
+#[derive(Clone)]
+pub(crate) struct Answers {
+    waiting: Arc<watch::Sender<()>>,
+    ready: Instant,
+}
 
 type Answer = UnsyncBoxBody<Bytes, hyper::Error>;
 
@@ -69,19 +77,32 @@ where
 // === impl Answers ===
 
 impl Answers {
+    pub(crate) fn ready_after(pause: Duration) -> Self {
+        Self {
+            waiting: Arc::default(),
+            ready: Instant::now() + pause,
+        }
+    }
+
     async fn answer(self, request: Request<Incoming>) -> Result<Response<Answer>, hyper::Error> {
         if !is_of_the_cluster(&request) {
             count();
         }
+        let is_ready = Instant::now() >= self.ready;
         let mut response = match request.uri().path() {
+            HEALTH => health(is_ready),
+            "/ready" if !is_ready => status(StatusCode::SERVICE_UNAVAILABLE),
+            _ if !is_ready && !is_of_the_cluster(&request) => {
+                status(StatusCode::INTERNAL_SERVER_ERROR)
+            }
             "/exit" => process::exit(1),
             "/metrics" => text(format!(
                 "requests_total {}\n",
                 REQUESTS.load(Ordering::Relaxed)
             )),
-            "/held" => text(self.0.receiver_count().to_string()),
+            "/held" => text(self.waiting.receiver_count().to_string()),
             "/release" => {
-                self.0.send_replace(());
+                self.waiting.send_replace(());
                 text(String::new())
             }
             "/hold" => {
@@ -101,7 +122,7 @@ impl Answers {
     }
 
     fn released(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut release = self.0.subscribe();
+        let mut release = self.waiting.subscribe();
         async move { drop(release.changed().await) }
     }
 
@@ -128,12 +149,24 @@ async fn echo(request: Request<Incoming>) -> Result<Response<Answer>, hyper::Err
     Ok(whole(answer))
 }
 
+/// One message that says whether it serves.
+fn health(is_ready: bool) -> Response<Answer> {
+    let answer = [0, 0, 0, 0, 2, 8, if is_ready { 1 } else { 2 }];
+    let body = Full::from(answer.to_vec()).map_err(|never| match never {});
+    as_grpc(body)
+}
+
+fn status(code: StatusCode) -> Response<Answer> {
+    let mut response = text(String::new());
+    *response.status_mut() = code;
+    response
+}
+
 /// To the host that was asked for, as applications do.
 fn moved(request: &Request<Incoming>) -> Response<Answer> {
     let host = request.headers().get(HOST);
     let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let mut response = text(String::new());
-    *response.status_mut() = StatusCode::FOUND;
+    let mut response = status(StatusCode::FOUND);
     if let Ok(place) = format!("http://{host}/hello").parse() {
         response.headers_mut().insert(LOCATION, place);
     }
@@ -165,13 +198,19 @@ fn is_grpc(request: &Request<impl Body>) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Every message is sent back as it comes, and all is well in the end.
+/// Every message is sent back as it comes.
 fn grpc(request: Request<Incoming>) -> Response<Answer> {
+    as_grpc(request.into_body())
+}
+
+/// All is well in the end.
+fn as_grpc<B>(messages: B) -> Response<Answer>
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Send + 'static,
+{
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    let messages = request
-        .into_body()
-        .with_trailers(future::ready(Some(Ok(trailers))));
+    let messages = messages.with_trailers(future::ready(Some(Ok(trailers))));
     let mut response = Response::new(messages.boxed_unsync());
     let kind = HeaderValue::from_static("application/grpc");
     response.headers_mut().insert(CONTENT_TYPE, kind);

@@ -1,7 +1,7 @@
 //! The application that tests put to sleep: it answers every request with what it was asked. Called
 //! as `elasti-echo get URL` it is the client instead, for use inside pods. As `elasti-echo
 //! ports=8012,10000-10063` it listens there too, and so stands in for a resolver. `late=3` lets it
-//! begin three seconds late; `tcp=PORT`, `greeting=PORT` and `tls=PORT` open doors for those who do not
+//! begin three seconds late, `unready=3` refuse for three seconds more, and `port=9090` listen there; `tcp=PORT`, `greeting=PORT` and `tls=PORT` open doors for those who do not
 //! speak HTTP.
 
 mod http;
@@ -23,11 +23,13 @@ const PORT: u16 = 8080;
 /// Where it listens besides its own port, and when.
 #[derive(Default)]
 struct Doors {
+    own: Option<u16>,
     http: Vec<u16>,
     tcp: Option<u16>,
     greeting: Option<u16>,
     tls: Option<u16>,
     late: Duration,
+    unready: Duration,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -48,9 +50,10 @@ async fn serve(doors: Doors) -> Result<()> {
         () = time::sleep(doors.late) => {}
         _ = stop.recv() => return Ok(()),
     }
-    let answers = Answers::default();
+    let answers = Answers::ready_after(doors.unready);
     let mut listeners = JoinSet::new();
-    for port in doors.http.into_iter().chain([PORT]) {
+    let own = doors.own.unwrap_or(PORT);
+    for port in doors.http.into_iter().chain([own]) {
         let (listener, answers) = (bind(port).await?, answers.clone());
         listeners.spawn(accept(listener, move |stream| {
             http::serve(stream, answers.clone())
@@ -69,7 +72,7 @@ async fn serve(doors: Doors) -> Result<()> {
             tls::serve(acceptor.clone(), stream, answers.clone())
         }));
     }
-    println!("Listening on {PORT}");
+    println!("Listening on {own}");
     tokio::select! {
         Some(ended) = listeners.join_next() => ended?,
         _ = stop.recv() => Ok(()),
@@ -106,8 +109,10 @@ impl Doors {
                 Some(("greeting", port)) => doors.greeting = Some(number(port)?),
                 Some(("tls", port)) => doors.tls = Some(number(port)?),
                 Some(("late", seconds)) => doors.late = Duration::from_secs(number(seconds)?),
+                Some(("unready", seconds)) => doors.unready = Duration::from_secs(number(seconds)?),
+                Some(("port", port)) => doors.own = Some(number(port)?),
                 _ => bail!(
-                    "elasti-echo takes `get URL`, or any of `ports=LIST`, `tcp=PORT`, `greeting=PORT`, `tls=PORT` and `late=SECONDS`, not {arg:?}"
+                    "elasti-echo takes `get URL`, or any of `ports=LIST`, `tcp=PORT`, `greeting=PORT`, `tls=PORT`, `port=PORT`, `late=SECONDS` and `unready=SECONDS`, not {arg:?}"
                 ),
             }
         }

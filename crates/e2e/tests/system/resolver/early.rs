@@ -1,0 +1,215 @@
+//! Pods that Kubernetes looks at once in a minute: whoever waits for them waits for the pods only.
+
+use super::{asleep, sleeping};
+use anyhow::{Context, Result, ensure};
+use elasti_api::{ElastiService, Mode, Phase};
+use elasti_e2e::{
+    exchange,
+    stage::{PATIENCE, Stage, Whole, workload},
+};
+use http_body_util::Full;
+use hyper::{Request, Response};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::timeout;
+
+const SELDOM: u32 = 60;
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_slow_start_is_answered_when_its_own_probe_passes_and_not_before() -> Result<()> {
+    let probe = json!({"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": SELDOM});
+    early(&["late=1", "unready=2"], json!({"readinessProbe": probe}))
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_startup_probe_has_to_pass_first() -> Result<()> {
+    let startup = json!({"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": SELDOM});
+    let readiness = json!({"tcpSocket": {"port": 8080}, "periodSeconds": SELDOM});
+    early(
+        &["unready=2"],
+        json!({"startupProbe": startup, "readinessProbe": readiness}),
+    )
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_probe_over_tls_takes_any_certificate() -> Result<()> {
+    let action = json!({"path": "/ready", "port": "secure", "scheme": "HTTPS"});
+    early(
+        &["tls=8443", "unready=2"],
+        json!({
+            "ports": [{"name": "secure", "containerPort": 8443}],
+            "readinessProbe": {"httpGet": action, "periodSeconds": SELDOM},
+        }),
+    )
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn the_health_protocol_of_grpc_is_asked() -> Result<()> {
+    let probe = json!({"grpc": {"port": 8080}, "periodSeconds": SELDOM});
+    early(&["unready=2"], json!({"readinessProbe": probe}))
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn every_container_with_a_probe_has_to_pass() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let whole = Whole::set(place).await?;
+        let stage = &whole.stage;
+        let mut web = workload("web", "Deployment", 0, &stage.image);
+        let containers = &mut web["spec"]["template"]["spec"]["containers"];
+        let mut second = containers[0].clone();
+        containers[0]["args"] = json!(["unready=1"]);
+        let ready =
+            |port| json!({"httpGet": {"path": "/ready", "port": port}, "periodSeconds": SELDOM});
+        containers[0]["readinessProbe"] = ready(8080);
+        second["name"] = json!("second");
+        second["args"] = json!(["port=9090", "unready=3"]);
+        second["readinessProbe"] = ready(9090);
+        containers.as_array_mut().context("a list")?.push(second);
+        // Whoever answers is the one that is late.
+        let ports = json!([{"port": 80, "targetPort": 9090}]);
+        asleep(stage, web, ports).await?;
+        is_early(&ask(stage).await?)
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn one_that_crashes_has_to_pass_again() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let whole = Whole::set(place).await?;
+        let stage = &whole.stage;
+        let probe = json!({"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": SELDOM});
+        sleeping(stage, ports(), |echo| {
+            echo["args"] = json!(["late=1", "unready=2"]);
+            echo["readinessProbe"] = probe;
+        })
+        .await?;
+        is_early(&ask(stage).await?)?;
+        let address = stage.reach("web", 80).await?;
+        let exit = Request::post(format!("http://{address}/exit")).body(Full::default())?;
+        let _ = timeout(PATIENCE, exchange(exit)).await?;
+        let again = ask(stage).await?;
+        ensure!(again.body() == "GET /hello\n", "{again:?}");
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_new_template_while_it_wakes_is_asked_by_its_own_probe() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let whole = Whole::set(place).await?;
+        let stage = &whole.stage;
+        let never = json!({"httpGet": {"path": "/ready", "port": 9999}, "periodSeconds": SELDOM});
+        sleeping(stage, ports(), |echo| echo["readinessProbe"] = never).await?;
+        let change = async {
+            stage.target("web").await?;
+            let ready =
+                json!({"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": SELDOM});
+            let echo = json!({"name": "echo", "args": ["unready=2"], "readinessProbe": ready});
+            let patch = json!({"spec": {"template": {"spec": {"containers": [echo]}}}});
+            let patch = patch.to_string();
+            place.kubectl_text(&["patch", "deployment/web", "--patch", &patch])
+        };
+        let (answer, changed) = tokio::join!(ask(stage), change);
+        changed?;
+        is_early(&answer?)
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn what_only_kubernetes_can_ask_is_left_to_it_and_told() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let whole = Whole::set(place).await?;
+        let stage = &whole.stage;
+        let command = json!(["/elasti-echo", "get", "http://127.0.0.1:8080/ready"]);
+        let probe = json!({"exec": {"command": command}, "periodSeconds": 1});
+        sleeping(stage, ports(), |echo| echo["readinessProbe"] = probe).await?;
+        stage
+            .condition("web", "EarlyRelease", "False", "ExecProbe")
+            .await?;
+        is_held_for_kubernetes(&ask(stage).await?)
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn it_can_be_switched_off() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let whole = Whole::set(place).await?;
+        let stage = &whole.stage;
+        sleeping(stage, ports(), |_| {}).await?;
+        stage
+            .amend("web", json!({"hold": {"release": "KubernetesReady"}}))
+            .await?;
+        let off = |status: &elasti_api::ElastiServiceStatus| status.readiness.is_none();
+        stage.until_status("web", "nothing to ask", off).await?;
+        is_held_for_kubernetes(&ask(stage).await?)
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn without_a_probe_a_connection_is_enough_and_the_mode_follows_kubernetes() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let whole = Whole::set(place).await?;
+        let stage = &whole.stage;
+        sleeping(stage, ports(), |echo| {
+            echo["readinessProbe"].take();
+            echo["args"] = json!(["late=1"]);
+        })
+        .await?;
+        let answer = ask(stage).await?;
+        ensure!(answer.body() == "GET /hello\n", "{answer:?}");
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        stage.delete::<ElastiService>("web").await
+    })
+}
+
+/// A pod of this kind is answered before Kubernetes has looked at it twice.
+fn early(args: &[&str], container: Value) -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let whole = Whole::set(place).await?;
+        let stage = &whole.stage;
+        sleeping(stage, ports(), |echo| {
+            echo["args"] = json!(args);
+            for (name, value) in container.as_object().into_iter().flatten() {
+                echo[name] = value.clone();
+            }
+        })
+        .await?;
+        is_early(&ask(stage).await?)
+    })
+}
+
+fn ports() -> Value {
+    json!([{"port": 80, "targetPort": 8080}])
+}
+
+async fn ask(stage: &Stage<'_>) -> Result<Response<String>> {
+    let address = stage.reach("web", 80).await?;
+    let request = Request::get(format!("http://{address}/hello")).body(Full::default())?;
+    timeout(Duration::from_secs(u64::from(SELDOM)), exchange(request))
+        .await
+        .context("no answer")?
+}
+
+fn is_early(answer: &Response<String>) -> Result<()> {
+    ensure!(answer.body() == "GET /hello\n", "{answer:?}");
+    let timing = answer.headers()["server-timing"].to_str()?;
+    ensure!(timing.contains("until its probes passed"), "{timing}");
+    Ok(())
+}
+
+fn is_held_for_kubernetes(answer: &Response<String>) -> Result<()> {
+    ensure!(answer.body() == "GET /hello\n", "{answer:?}");
+    let timing = answer.headers()["server-timing"].to_str()?;
+    ensure!(timing.contains("desc=\"held\""), "{timing}");
+    Ok(())
+}
