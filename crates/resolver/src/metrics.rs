@@ -102,7 +102,7 @@ impl Metrics {
                 registry,
                 "early_release_seconds",
                 "Seconds by which a pod was known to be ready before Kubernetes said so",
-                &["namespace", "service"],
+                &["namespace", "source"],
             )?,
             dialled: histogram(
                 registry,
