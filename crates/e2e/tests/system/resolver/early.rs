@@ -37,9 +37,14 @@ fn a_startup_probe_has_to_pass_first() -> Result<()> {
 #[ignore = "needs a cluster: make e2e"]
 fn a_probe_over_tls_takes_any_certificate() -> Result<()> {
     let action = json!({"path": "/ready", "port": "secure", "scheme": "HTTPS"});
+    let own = rcgen::generate_simple_self_signed(["nobody.example".to_owned()])?;
     early(
         &["tls=8443", "unready=2"],
         json!({
+            "env": [
+                {"name": "ECHO_CERTIFICATE", "value": own.cert.pem()},
+                {"name": "ECHO_KEY", "value": own.signing_key.serialize_pem()},
+            ],
             "ports": [{"name": "secure", "containerPort": 8443}],
             "readinessProbe": {"httpGet": action, "periodSeconds": SELDOM},
         }),
