@@ -87,7 +87,7 @@ demo: prometheus ## See it work on a local cluster: asleep, woken by a visitor, 
 	$(CARGO) build --workspace --bins
 	@$(OUT)/debug/elasti-demo
 
-bench: haproxy ## How long the local cluster takes to come and go, and what operator and resolver cost (35 minutes)
+bench: haproxy ## How long the local cluster takes to come and go, how long requests wait, and what operator and resolver cost (40 minutes)
 	$(SAY) "Building operator, resolver and what measures them (six minutes the first time)"
 	$(CARGO) build --quiet --release --package elasti-cluster --package elasti-operator --package elasti-resolver --package elasti-e2e --bins
 	@hack/bench $(OUT)/release
