@@ -11,7 +11,7 @@ use elasti_e2e::{
     test_alone,
 };
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, net::SocketAddr};
 
 const ROLES: [&str; 2] = [
     include_str!("../../../config/base/operator-permissions.yaml"),
@@ -79,13 +79,18 @@ async fn live(stage: &Stage<'_>) -> Result<()> {
     for name in ["web", "store"] {
         stage.reaches_as(name, Phase::Asleep, Mode::Proxy).await?;
         stage.amend(name, json!({"triggers": []})).await?;
-        wake(stage, name).await?;
+        let address = stage.reach(name, 80).await?;
+        wake(stage, name, address).await?;
     }
+    let web = stage.reach("web", 80).await?;
     // What happens again is told by an event that counts, if the same of two operators tells it.
     for _ in 0..2 {
-        stage.scale("web", 0).await?;
+        stage
+            .amend("web", json!({"triggers": meter.triggers()}))
+            .await?;
         stage.reaches_as("web", Phase::Asleep, Mode::Proxy).await?;
-        wake(stage, "web").await?;
+        stage.amend("web", json!({"triggers": []})).await?;
+        wake(stage, "web", web).await?;
     }
     for name in ["web", "store", "canary"] {
         stage.delete::<ElastiService>(name).await?;
@@ -93,8 +98,8 @@ async fn live(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn wake(stage: &Stage<'_>, name: &str) -> Result<()> {
-    fetch(&format!("http://{}/", stage.reach(name, 80).await?)).await?;
+async fn wake(stage: &Stage<'_>, name: &str, address: SocketAddr) -> Result<()> {
+    fetch(&format!("http://{address}/")).await?;
     stage.reaches_as(name, Phase::Awake, Mode::Serve).await
 }
 
