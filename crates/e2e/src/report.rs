@@ -21,6 +21,11 @@ pub enum Goal {
     None,
 }
 
+pub fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 // === impl Report ===
 
 impl Report {

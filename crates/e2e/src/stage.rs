@@ -14,7 +14,7 @@ mod witness;
 pub use self::{
     gate::{Gate, Rule},
     meter::Meter,
-    objects::{ROUTED_PORTS, service, workload},
+    objects::{ROUTED_PORTS, scaled_object, service, workload},
     operator::{Operator, Setting, free_port, metric},
     target::{Target, gated},
     whole::{Cast, Whole},
@@ -35,7 +35,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, net::SocketAddr, time::Duration};
 
 const CRD: &str = include_str!("../../../config/crd/elastiservices.yaml");
 
@@ -144,6 +144,16 @@ impl<'a> Stage<'a> {
         self.deploy("Deployment", 0).await?;
         self.declare(json!({})).await?;
         self.reaches(Phase::Asleep, Mode::Proxy).await
+    }
+
+    /// A workload of this name, asleep, and where clients reach it.
+    pub async fn asleep_as(&self, name: &str, workload: Value, spec: Value) -> Result<SocketAddr> {
+        self.place.put(workload).await?;
+        let ports = json!([{"port": 80, "targetPort": 8080}]);
+        self.place.put(service(name, name, &ports)).await?;
+        self.declare_as(name, spec).await?;
+        self.reaches_as(name, Phase::Asleep, Mode::Proxy).await?;
+        self.reach(name, 80).await
     }
 
     /// An ElastiService for `web`, with these parts of its spec set otherwise than usual.

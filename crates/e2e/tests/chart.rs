@@ -5,7 +5,7 @@ use elasti_api::{ElastiService, Mode, Phase};
 use elasti_e2e::{
     LONGEST, Place, fetch,
     install::image,
-    stage::{PATIENCE, Stage, gated, service, workload},
+    stage::{PATIENCE, Stage, gated, workload},
     test_alone,
 };
 use k8s_openapi::{
@@ -366,23 +366,14 @@ impl<'a> Release<'a> {
 
 /// `slow`, asleep; its pod is not ready until it is opened.
 async fn slow(stage: &Stage<'_>) -> Result<SocketAddr> {
-    stage.place.put(gated("slow", 0, &stage.image)).await?;
-    let ports = json!([{"port": 80, "targetPort": 8080}]);
-    stage.place.put(service("slow", "slow", &ports)).await?;
-    stage.declare_as("slow", json!({})).await?;
-    stage.reaches_as("slow", Phase::Asleep, Mode::Proxy).await?;
-    stage.reach("slow", 80).await
+    let slow = gated("slow", 0, &stage.image);
+    stage.asleep_as("slow", slow, json!({})).await
 }
 
 /// `idle`, asleep.
 async fn idle(stage: &Stage<'_>) -> Result<SocketAddr> {
     let idle = workload("idle", "Deployment", 0, &stage.image);
-    stage.place.put(idle).await?;
-    let ports = json!([{"port": 80, "targetPort": 8080}]);
-    stage.place.put(service("idle", "idle", &ports)).await?;
-    stage.declare_as("idle", json!({})).await?;
-    stage.reaches_as("idle", Phase::Asleep, Mode::Proxy).await?;
-    stage.reach("idle", 80).await
+    stage.asleep_as("idle", idle, json!({})).await
 }
 
 /// Slices that point at resolvers.

@@ -7,7 +7,7 @@ use elasti_e2e::{
     LONGEST, establish, fetch,
     install::install,
     scalable,
-    stage::{Meter, Stage, service, workload},
+    stage::{Meter, Stage, scaled_object, service, workload},
     test_alone,
 };
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ async fn live(stage: &Stage<'_>) -> Result<()> {
             "cooldownPeriod": 1,
         });
         if name == "web" {
-            stage.place.put(scaled_object()).await?;
+            stage.place.put(scaled_object("web")).await?;
             spec["autoscaler"] = json!({"type": "keda", "name": "web"});
         }
         stage.declare_as(name, spec).await?;
@@ -101,15 +101,6 @@ async fn live(stage: &Stage<'_>) -> Result<()> {
 async fn wake(stage: &Stage<'_>, name: &str, address: SocketAddr) -> Result<()> {
     fetch(&format!("http://{address}/")).await?;
     stage.reaches_as(name, Phase::Awake, Mode::Serve).await
-}
-
-fn scaled_object() -> Value {
-    json!({
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {"name": "web"},
-        "spec": {"scaleTargetRef": {"name": "web"}, "triggers": []},
-    })
 }
 
 /// An object that a patch makes is created, too, and the API server asks for both.

@@ -139,7 +139,7 @@ pub(crate) async fn set_finalizers(
 }
 
 /// What is not there needs no removal.
-fn gone_is_fine(outcome: Result<(), kube::Error>) -> Result<(), Error> {
+pub(crate) fn gone_is_fine(outcome: Result<(), kube::Error>) -> Result<(), Error> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         outcome => Ok(outcome?),

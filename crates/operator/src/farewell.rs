@@ -30,12 +30,8 @@ impl Parts {
         let ended = deployments
             .patch_scale(deployment, &PatchParams::default(), &none)
             .await;
-        match ended {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            ended => ended
-                .map(drop)
-                .with_context(|| format!("scaling deployment {namespace}/{deployment} to 0")),
-        }
+        apply::gone_is_fine(ended.map(drop))
+            .with_context(|| format!("scaling deployment {namespace}/{deployment} to 0"))
     }
 
     /// Resolves when no ElastiService needs us any more.
@@ -57,7 +53,7 @@ impl Parts {
 fn is_needed(index: &Index) -> bool {
     index
         .understood()
-        .any(|(_, object)| object.whole().finalizers().iter().any(is_ours))
+        .any(|(_, object)| object.finalizers().iter().any(is_ours))
 }
 
 /// Those that are not understood, too.

@@ -186,7 +186,7 @@ impl Room {
     /// Takes the addresses that are ready now. Those known before keep their connections and counts.
     /// How long somebody has waited for the first, if that is what came.
     pub fn publish(&self, ready: &HashMap<Arc<str>, Vec<SocketAddr>>) -> Option<Duration> {
-        self.endpoints.send_if_modified(|known| {
+        self.change_endpoints(|known| {
             let same = known.len() == ready.len()
                 && ready.iter().all(|(port, addresses)| {
                     known.get(port).is_some_and(|known| {
@@ -207,12 +207,6 @@ impl Room {
                         .unwrap_or_else(|| Arc::new(Endpoint::new(*address)))
                 };
                 known.insert(port.clone(), addresses.iter().map(endpoint).collect());
-            }
-            // Nobody looks at the endpoints before this returns.
-            match (any(&before), any(known)) {
-                (false, true) => self.door.open(),
-                (true, false) => self.door.close(),
-                _ => {}
             }
             true
         });
@@ -249,15 +243,25 @@ impl Room {
         if !self.nursery.revoke(address) {
             return;
         }
-        self.endpoints.send_if_modified(|known| {
-            let was_awake = any(known);
+        self.change_endpoints(|known| {
             for endpoints in known.values_mut() {
                 endpoints.retain(|endpoint| endpoint.address.ip() != address);
             }
-            if was_awake && !any(known) {
-                self.door.close();
-            }
             true
+        });
+    }
+
+    /// The door is as the endpoints are before anybody can look at them.
+    fn change_endpoints(&self, change: impl FnOnce(&mut Endpoints) -> bool) {
+        self.endpoints.send_if_modified(|known| {
+            let was_awake = any(known);
+            let changed = change(known);
+            match (was_awake, any(known)) {
+                (false, true) => self.door.open(),
+                (true, false) => self.door.close(),
+                _ => {}
+            }
+            changed
         });
     }
 

@@ -6,8 +6,8 @@ use clap::Parser;
 use elasti_api::{Mode, Phase};
 use elasti_e2e::{
     LONGEST, Place, fetch,
-    report::{Goal, Report},
-    stage::{PATIENCE, Stage, Whole, service, workload},
+    report::{Goal, Report, median},
+    stage::{PATIENCE, Stage, Whole, workload},
     test_alone,
 };
 use futures::{TryStreamExt, pin_mut};
@@ -66,14 +66,11 @@ async fn measure(stage: &Stage<'_>, late: u32, period: u32, report: &mut Report)
     let echo = &mut target["spec"]["template"]["spec"]["containers"][0];
     echo["args"] = json!([format!("late={late}")]);
     echo["readinessProbe"]["periodSeconds"] = json!(period);
-    stage.place.put(target).await?;
-    let ports = json!([{"port": 80, "targetPort": 8080}]);
-    stage.place.put(service(&name, &name, &ports)).await?;
-    stage.declare_as(&name, json!({})).await?;
+    let address = stage.asleep_as(&name, target, json!({})).await?;
+    let url = format!("http://{address}/");
     let (mut answers, mut readies, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         stage.reaches_as(&name, Phase::Asleep, Mode::Proxy).await?;
-        let url = format!("http://{}/", stage.reach(&name, 80).await?);
         let begun = Instant::now();
         let answered = async {
             fetch(&url).await?;
@@ -138,9 +135,4 @@ async fn gone(stage: &Stage<'_>, name: &str) -> Result<()> {
     }
     sleep(NEWS).await;
     Ok(())
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
 }

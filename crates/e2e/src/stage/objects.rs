@@ -48,6 +48,16 @@ pub fn service(name: &str, app: &str, ports: &Value) -> Value {
     })
 }
 
+/// KEDA's, for `web`.
+pub fn scaled_object(name: &str) -> Value {
+    json!({
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": name},
+        "spec": {"scaleTargetRef": {"name": "web"}},
+    })
+}
+
 pub(super) fn resolvers(image: &str, replicas: i32) -> [Value; 2] {
     let name = "elasti-resolver-service";
     let mut pods = workload(name, "Deployment", replicas, image);

@@ -10,7 +10,7 @@ use elasti_api::{Mode, Phase};
 use elasti_e2e::{
     LONGEST, Place, exchange, foreign,
     install::install_overlay,
-    stage::{Stage, gated, service},
+    stage::{Stage, gated},
     test_alone,
 };
 use futures::future::try_join_all;
@@ -94,13 +94,9 @@ fn every_query_has_an_answer_and_alerts_tell_the_well_from_the_ill() -> Result<(
 
 /// `slow`, which never becomes ready; one may wait for it at each resolver, and not for long.
 async fn slow(stage: &Stage<'_>) -> Result<SocketAddr> {
-    stage.place.put(gated("slow", 0, &stage.image)).await?;
-    let ports = json!([{"port": 80, "targetPort": 8080}]);
-    stage.place.put(service("slow", "slow", &ports)).await?;
+    let slow = gated("slow", 0, &stage.image);
     let hold = json!({"timeout": "2s", "maxPending": 1});
-    stage.declare_as("slow", json!({"hold": hold})).await?;
-    stage.reaches_as("slow", Phase::Asleep, Mode::Proxy).await?;
-    stage.reach("slow", 80).await
+    stage.asleep_as("slow", slow, json!({"hold": hold})).await
 }
 
 /// One more than there are resolvers.

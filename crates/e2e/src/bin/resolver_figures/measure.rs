@@ -10,7 +10,7 @@ mod start;
 use crate::{Cli, Part, stage::Stage};
 use anyhow::Result;
 use elasti_cluster::Cluster;
-use elasti_e2e::report::Report;
+use elasti_e2e::report::{Report, median};
 use std::net::SocketAddr;
 
 struct Measurement<'a> {
@@ -62,9 +62,4 @@ impl Measurement<'_> {
 
 fn here(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -1,6 +1,6 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase};
-use elasti_e2e::stage::{Meter, PATIENCE, Stage};
+use elasti_e2e::stage::{Meter, PATIENCE, Stage, scaled_object};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api, ResourceExt,
@@ -128,15 +128,6 @@ fn a_missing_scaled_object_is_told_and_hinders_nothing() -> Result<()> {
 
 fn keda(name: &str) -> Value {
     json!({"type": "keda", "name": name})
-}
-
-fn scaled_object(name: &str) -> Value {
-    json!({
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {"name": name},
-        "spec": {"scaleTargetRef": {"name": "web"}},
-    })
 }
 
 /// The ScaledObject at the moment at which both annotations are like this.

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase};
-use elasti_e2e::stage::{Gate, Meter, Operator, Rule, Setting, Stage};
+use elasti_e2e::stage::{Gate, Meter, Operator, Rule, Setting, Stage, scaled_object};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -122,13 +122,7 @@ fn one_killed_before_any_step_of_a_deletion_is_followed_by_one_that_goes_on() ->
 async fn target_with_keda(stage: &Stage<'_>) -> Result<()> {
     stage.install(KEDA).await?;
     stage.deploy("Deployment", 1).await?;
-    let scaled_object = json!({
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {"name": "web"},
-        "spec": {"scaleTargetRef": {"name": "web"}},
-    });
-    stage.place.put(scaled_object).await?;
+    stage.place.put(scaled_object("web")).await?;
     Ok(())
 }
 

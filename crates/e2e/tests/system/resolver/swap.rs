@@ -2,7 +2,7 @@ use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, FINALIZER, Mode, Phase, names};
 use elasti_e2e::{
     fetch,
-    stage::{PATIENCE, Whole},
+    stage::{PATIENCE, Whole, scaled_object},
 };
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
@@ -29,7 +29,7 @@ fn what_kubeelasti_left_behind_is_taken_over_as_it_is() -> Result<()> {
         whole.end_operator()?;
         let stage = &whole.stage;
         stage.deploy("Deployment", 0).await?;
-        place.put(scaled_object()).await?;
+        place.put(paused()).await?;
         place.put(elasti_service()).await?;
         let api = stage.api::<ElastiService>();
         let owner = api.get("web").await?.uid().context("it has a uid")?;
@@ -113,16 +113,10 @@ fn elasti_service() -> Value {
     })
 }
 
-fn scaled_object() -> Value {
-    json!({
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {
-            "name": "web",
-            "annotations": {(PAUSED): "true", (PAUSED_REPLICAS): "0"},
-        },
-        "spec": {"scaleTargetRef": {"name": "web"}, "triggers": []},
-    })
+fn paused() -> Value {
+    let mut paused = scaled_object("web");
+    paused["metadata"]["annotations"] = json!({(PAUSED): "true", (PAUSED_REPLICAS): "0"});
+    paused
 }
 
 /// With an address, which ours have not.
