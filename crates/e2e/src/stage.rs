@@ -14,7 +14,7 @@ mod witness;
 pub use self::{
     gate::{Gate, Rule},
     meter::Meter,
-    objects::{ROUTED_PORTS, scaled_object, service, workload},
+    objects::{ROUTED_PORTS, courteous, scaled_object, service, workload},
     operator::{Operator, Setting, free_port, metric},
     target::{Target, gated},
     whole::{Cast, Whole},
@@ -131,9 +131,13 @@ impl<'a> Stage<'a> {
     }
 
     pub async fn deploy_as(&self, name: &str, kind: &str, replicas: i32) -> Result<()> {
-        self.place
-            .put(workload(name, kind, replicas, &self.image))
-            .await?;
+        self.serve(name, workload(name, kind, replicas, &self.image))
+            .await
+    }
+
+    /// A workload of this name behind a service of the same name.
+    pub async fn serve(&self, name: &str, workload: Value) -> Result<()> {
+        self.place.put(workload).await?;
         let ports = json!([{"port": 80, "targetPort": 8080}]);
         self.place.put(service(name, name, &ports)).await?;
         Ok(())
@@ -148,9 +152,7 @@ impl<'a> Stage<'a> {
 
     /// A workload of this name, asleep, and where clients reach it.
     pub async fn asleep_as(&self, name: &str, workload: Value, spec: Value) -> Result<SocketAddr> {
-        self.place.put(workload).await?;
-        let ports = json!([{"port": 80, "targetPort": 8080}]);
-        self.place.put(service(name, name, &ports)).await?;
+        self.serve(name, workload).await?;
         self.declare_as(name, spec).await?;
         self.reaches_as(name, Phase::Asleep, Mode::Proxy).await?;
         self.reach(name, 80).await

@@ -3,7 +3,7 @@
 use crate::{
     client::{get, http1, http1_on, http2, text},
     exchange, fetch, grpc,
-    stage::{service, workload},
+    stage::{courteous, service, workload},
 };
 use anyhow::{Context, Result, ensure};
 use futures::{SinkExt, StreamExt, channel::mpsc};
@@ -92,14 +92,10 @@ impl Identity {
         Ok(Self(generate_simple_self_signed([NAME.to_owned()])?))
     }
 
-    /// The application behind a service that can be spoken to in every manner. It takes connections for
-    /// a while after it was told to end, until every data plane has dropped it, as applications should.
+    /// The application behind a service that can be spoken to in every manner.
     pub fn application(&self, name: &str, image: &str, farewell: u32) -> [Value; 2] {
-        let mut pods = workload(name, "Deployment", 1, image);
-        let spec = &mut pods["spec"]["template"]["spec"];
-        spec["terminationGracePeriodSeconds"] = json!(farewell + 2);
-        let container = &mut spec["containers"][0];
-        container["lifecycle"] = json!({"preStop": {"sleep": {"seconds": farewell}}});
+        let mut pods = courteous(workload(name, "Deployment", 1, image), farewell);
+        let container = &mut pods["spec"]["template"]["spec"]["containers"][0];
         container["args"] = json!(["tcp=9000", "greeting=9001", "tls=8443"]);
         container["env"] = json!([
             {"name": "ECHO_CERTIFICATE", "value": self.0.cert.pem()},

@@ -7,7 +7,7 @@ use elasti_e2e::{
     LONGEST, establish, fetch,
     install::install,
     scalable,
-    stage::{Meter, Stage, scaled_object, service, workload},
+    stage::{Meter, Stage, courteous, scaled_object, workload},
     test_alone,
 };
 use serde_json::{Value, json};
@@ -50,7 +50,6 @@ fn they_use_every_permission_that_they_ask_for() -> Result<()> {
 /// All that an ElastiService can ask of them.
 async fn live(stage: &Stage<'_>) -> Result<()> {
     let meter = Meter::idle(stage.place).await?;
-    let ports = json!([{"port": 80, "targetPort": 8080}]);
     for (name, kind, version) in [
         ("web", "Deployment", "apps/v1"),
         ("store", "StatefulSet", "apps/v1"),
@@ -60,8 +59,7 @@ async fn live(stage: &Stage<'_>) -> Result<()> {
         let replicas = i32::from(kind != "Rollout");
         let mut target = workload(name, kind, replicas, &stage.image);
         target["apiVersion"] = json!(version);
-        stage.place.put(target).await?;
-        stage.place.put(service(name, name, &ports)).await?;
+        stage.serve(name, courteous(target, 3)).await?;
         let mut spec = json!({
             "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
             "triggers": meter.triggers(),
@@ -78,6 +76,7 @@ async fn live(stage: &Stage<'_>) -> Result<()> {
         .await?;
     for name in ["web", "store"] {
         stage.reaches_as(name, Phase::Asleep, Mode::Proxy).await?;
+        stage.pods_end(&format!("of={name}")).await?;
         stage.amend(name, json!({"triggers": []})).await?;
         let address = stage.reach(name, 80).await?;
         wake(stage, name, address).await?;
@@ -89,6 +88,7 @@ async fn live(stage: &Stage<'_>) -> Result<()> {
             .amend("web", json!({"triggers": meter.triggers()}))
             .await?;
         stage.reaches_as("web", Phase::Asleep, Mode::Proxy).await?;
+        stage.pods_end("of=web").await?;
         stage.amend("web", json!({"triggers": []})).await?;
         wake(stage, "web", web).await?;
     }

@@ -35,6 +35,14 @@ pub fn workload(name: &str, kind: &str, replicas: i32, image: &str) -> Value {
     object
 }
 
+/// A workload whose pods take connections until every data plane has dropped them, as applications should.
+pub fn courteous(mut workload: Value, farewell: u32) -> Value {
+    let spec = &mut workload["spec"]["template"]["spec"];
+    spec["terminationGracePeriodSeconds"] = json!(farewell + 2);
+    spec["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": farewell}}});
+    workload
+}
+
 pub fn service(name: &str, app: &str, ports: &Value) -> Value {
     json!({
         "apiVersion": "v1",

@@ -4,10 +4,17 @@ use super::{Known, PATIENCE, Stage};
 use anyhow::{Context, Result};
 use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase};
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Service},
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Pod, Service},
+    },
     apimachinery::pkg::apis::meta::v1::Condition,
 };
-use kube::runtime::{conditions::is_deleted, wait::await_condition};
+use kube::{
+    ResourceExt,
+    api::ListParams,
+    runtime::{conditions::is_deleted, wait::await_condition},
+};
 use std::{net::SocketAddr, time::Duration};
 use tokio::{net::TcpStream, time};
 
@@ -107,6 +114,16 @@ impl Stage<'_> {
             .await
             .context("waiting for the data plane")?;
         Ok(address)
+    }
+
+    /// Waits for the end of all pods like this: until then courteous ones answer.
+    pub async fn pods_end(&self, labels: &str) -> Result<()> {
+        let params = ListParams::default().labels(labels);
+        for pod in self.api::<Pod>().list(&params).await? {
+            let uid = pod.uid().context("what is stored has a uid")?;
+            self.gone::<Pod>(&pod.name_any(), &uid).await?;
+        }
+        Ok(())
     }
 
     /// Waits until it is gone, or another is there in its place.

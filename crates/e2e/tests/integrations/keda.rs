@@ -1,4 +1,4 @@
-use crate::{api, deploy, gone, until};
+use crate::{api, deploy, until};
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase};
 use elasti_e2e::{
@@ -110,7 +110,7 @@ async fn sleeping(stage: &Stage<'_>, meter: &Meter) -> Result<()> {
 async fn sleeps(stage: &Stage<'_>) -> Result<()> {
     stage.reaches(Phase::Asleep, Mode::Proxy).await?;
     is_paused(stage, true).await?;
-    gone(stage, "of=web").await
+    stage.pods_end("of=web").await
 }
 
 /// By a request, which is answered.

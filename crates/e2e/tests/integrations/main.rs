@@ -7,19 +7,18 @@ mod rollouts;
 use anyhow::{Context, Result, ensure};
 use elasti_e2e::{
     exchange,
-    stage::{PATIENCE, Stage, service},
+    stage::{PATIENCE, Stage, courteous},
 };
 use futures::future::try_join_all;
 use http_body_util::Full;
 use hyper::{Request, StatusCode, header::HOST};
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams},
+    Api,
+    api::{ApiResource, DynamicObject},
     core::GroupVersionKind,
     runtime::wait::await_condition,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{net::SocketAddr, time::Duration};
 use tokio::time::{interval, timeout};
 
@@ -52,26 +51,9 @@ async fn keep_asking(address: SocketAddr) -> Result<()> {
     }
 }
 
-/// `web` behind its service. Its pods take connections until every data plane has dropped them, as
-/// applications should.
-async fn deploy(stage: &Stage<'_>, mut web: Value) -> Result<()> {
-    let spec = &mut web["spec"]["template"]["spec"];
-    spec["terminationGracePeriodSeconds"] = json!(6);
-    spec["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 4}}});
-    stage.place.put(web).await?;
-    let ports = json!([{"port": 80, "targetPort": 8080}]);
-    stage.place.put(service("web", "web", &ports)).await?;
-    Ok(())
-}
-
-/// Waits for the end of all pods like this: until then they answer, too.
-async fn gone(stage: &Stage<'_>, labels: &str) -> Result<()> {
-    let params = ListParams::default().labels(labels);
-    for pod in stage.api::<Pod>().list(&params).await? {
-        let uid = pod.uid().context("what is stored has a uid")?;
-        stage.gone::<Pod>(&pod.name_any(), &uid).await?;
-    }
-    Ok(())
+/// `web` behind its service, with pods that end as applications should.
+async fn deploy(stage: &Stage<'_>, web: Value) -> Result<()> {
+    stage.serve("web", courteous(web, 4)).await
 }
 
 fn api(stage: &Stage<'_>, group: &str, kind: &str) -> Api<DynamicObject> {

@@ -1,4 +1,4 @@
-use crate::{CLIENTS, api, deploy, gone, until, used};
+use crate::{CLIENTS, api, deploy, until, used};
 use anyhow::{Context, Result, ensure};
 use elasti_api::{Mode, Phase};
 use elasti_e2e::{
@@ -41,7 +41,7 @@ fn new_templates_are_rolled_out_asleep_and_waking_and_every_request_is_answered(
             stage.reaches(Phase::Awake, Mode::Serve).await?;
             until(rollouts(stage), "the newest is up", is_up).await?;
             let older = format!("of=web,rollouts-pod-template-hash!={newest}");
-            gone(stage, &older).await?;
+            stage.pods_end(&older).await?;
             let request = Request::get(format!("http://{address}/")).body(Full::default())?;
             let answer = exchange(request).await?;
             let pod = answer.headers()["x-served-by"].to_str()?.to_owned();
@@ -70,7 +70,7 @@ fn with_a_sleeping_rollout(play: impl AsyncFnOnce(&Whole<'_>) -> Result<()> + Se
             .declare(json!({"triggers": meter.triggers(), "scaleTargetRef": target}))
             .await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;
-        gone(stage, "of=web").await?;
+        stage.pods_end("of=web").await?;
         stage.sleep_no_more().await?;
         play(&whole).await
     })

@@ -2,7 +2,7 @@ use anyhow::{Context, Result, ensure};
 use elasti_api::{Mode, Phase};
 use elasti_e2e::{
     exchange,
-    stage::{Meter, Whole, service, workload},
+    stage::{Meter, Whole, courteous, workload},
 };
 use http_body_util::Full;
 use hyper::Request;
@@ -15,14 +15,8 @@ fn a_second_sleep_seconds_after_a_wake_is_as_good_as_the_first() -> Result<()> {
     elasti_e2e::test(async |place| {
         let whole = Whole::set(place).await?;
         let (stage, meter) = (&whole.stage, Meter::idle(place).await?);
-        // A pod that is gone has been dropped by the data plane, too.
-        let mut web = workload("web", "Deployment", 0, &stage.image);
-        let spec = &mut web["spec"]["template"]["spec"];
-        spec["terminationGracePeriodSeconds"] = json!(10);
-        spec["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 3}}});
-        place.put(web).await?;
-        let ports = json!([{"port": 80, "targetPort": 8080}]);
-        place.put(service("web", "web", &ports)).await?;
+        let web = workload("web", "Deployment", 0, &stage.image);
+        stage.serve("web", courteous(web, 3)).await?;
         stage.declare(json!({"triggers": meter.triggers()})).await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;
         let url = format!("http://{}/", stage.reach("web", 80).await?);

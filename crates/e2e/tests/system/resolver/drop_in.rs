@@ -2,7 +2,7 @@ use anyhow::{Result, ensure};
 use elasti_api::{Mode, Phase};
 use elasti_e2e::{
     exchange,
-    stage::{Cast, Meter, Setting, Whole, metric},
+    stage::{Cast, Meter, Setting, Whole, courteous, metric, workload},
 };
 use http_body_util::Full;
 use hyper::{Request, header::HOST};
@@ -56,9 +56,11 @@ fn what_was_written_for_kubeelasti_works_unchanged() -> Result<()> {
         }
         let whole = Whole::with(place, cast.operator(operator)).await?;
         let (stage, meter) = (&whole.stage, Meter::idle(place).await?);
-        stage.deploy("Deployment", 1).await?;
+        let web = workload("web", "Deployment", 1, &stage.image);
+        stage.serve("web", courteous(web, 3)).await?;
         place.put(elasti_service(&meter)).await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage.pods_end("of=web").await?;
         let hash = "4b5e57f6eb";
         stage
             .api::<Service>()

@@ -2,7 +2,7 @@ use anyhow::{Result, ensure};
 use elasti_api::{Mode, Phase};
 use elasti_e2e::{
     fetch,
-    stage::{Meter, Whole},
+    stage::{Meter, Whole, courteous, workload},
 };
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use serde_json::json;
@@ -13,7 +13,8 @@ fn a_horizontal_autoscaler_lets_its_target_sleep_and_goes_on_when_it_wakes() -> 
     elasti_e2e::test(async |place| {
         let whole = Whole::set(place).await?;
         let (stage, meter) = (&whole.stage, Meter::idle(place).await?);
-        stage.deploy("Deployment", 1).await?;
+        let web = workload("web", "Deployment", 1, &stage.image);
+        stage.serve("web", courteous(web, 3)).await?;
         let cpu = json!({"type": "Resource", "resource": {
             "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80},
         }});
@@ -32,6 +33,7 @@ fn a_horizontal_autoscaler_lets_its_target_sleep_and_goes_on_when_it_wakes() -> 
             .declare(json!({"triggers": meter.triggers(), "autoscaler": autoscaler}))
             .await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage.pods_end("of=web").await?;
         let rests = |hpa: &HorizontalPodAutoscaler| {
             let status = hpa.status.as_ref();
             let conditions = status.and_then(|status| status.conditions.as_ref());
