@@ -1,8 +1,9 @@
 //! The application that tests put to sleep: it answers every request with what it was asked. Called
 //! as `elasti-echo get URL` it is the client instead, for use inside pods. As `elasti-echo
 //! ports=8012,10000-10063` it listens there too, and so stands in for a resolver. `late=3` lets it
-//! begin three seconds late, `unready=3` refuse for three seconds more, and `port=9090` listen there; `tcp=PORT`, `greeting=PORT` and `tls=PORT` open doors for those who do not
-//! speak HTTP.
+//! begin three seconds late, `unready=3` refuse for three seconds more, `port=9090` listen there and
+//! `snub=ADDRESS` never speak with whoever comes from there; `tcp=PORT`, `greeting=PORT` and `tls=PORT`
+//! open doors for those who do not speak HTTP.
 
 mod http;
 mod tcp;
@@ -10,7 +11,12 @@ mod tls;
 
 use anyhow::{Context, Result, bail};
 use http::Answers;
-use std::{env, net::Ipv6Addr, str::FromStr, time::Duration};
+use std::{
+    env,
+    net::{IpAddr, Ipv6Addr},
+    str::FromStr,
+    time::Duration,
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     signal::unix::{SignalKind, signal},
@@ -30,6 +36,7 @@ struct Doors {
     tls: Option<u16>,
     late: Duration,
     unready: Duration,
+    snub: Option<IpAddr>,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -55,20 +62,21 @@ async fn serve(doors: Doors) -> Result<()> {
     let own = doors.own.unwrap_or(PORT);
     for port in doors.http.into_iter().chain([own]) {
         let (listener, answers) = (bind(port).await?, answers.clone());
-        listeners.spawn(accept(listener, move |stream| {
+        listeners.spawn(accept(listener, doors.snub, move |stream| {
             http::serve(stream, answers.clone())
         }));
     }
     if let Some(port) = doors.tcp {
-        listeners.spawn(accept(bind(port).await?, |stream| tcp::echo(stream, "")));
+        let echo = |stream| tcp::echo(stream, "");
+        listeners.spawn(accept(bind(port).await?, doors.snub, echo));
     }
     if let Some(port) = doors.greeting {
         let greet = |stream| tcp::echo(stream, tcp::GREETING);
-        listeners.spawn(accept(bind(port).await?, greet));
+        listeners.spawn(accept(bind(port).await?, doors.snub, greet));
     }
     if let Some(port) = doors.tls {
         let (listener, acceptor) = (bind(port).await?, tls::acceptor()?);
-        listeners.spawn(accept(listener, move |stream| {
+        listeners.spawn(accept(listener, doors.snub, move |stream| {
             tls::serve(acceptor.clone(), stream, answers.clone())
         }));
     }
@@ -84,14 +92,23 @@ async fn bind(port: u16) -> Result<TcpListener> {
     listener.with_context(|| format!("listening on {port}"))
 }
 
-async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F) -> Result<()>
+async fn accept<F>(
+    listener: TcpListener,
+    snub: Option<IpAddr>,
+    serve: impl Fn(TcpStream) -> F,
+) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => drop(connections.spawn(serve(accepted?.0))),
+            accepted = listener.accept() => {
+                let (stream, client) = accepted?;
+                if Some(client.ip().to_canonical()) != snub {
+                    connections.spawn(serve(stream));
+                }
+            }
             Some(_) = connections.join_next() => {}
         }
     }
@@ -110,9 +127,14 @@ impl Doors {
                 Some(("tls", port)) => doors.tls = Some(number(port)?),
                 Some(("late", seconds)) => doors.late = Duration::from_secs(number(seconds)?),
                 Some(("unready", seconds)) => doors.unready = Duration::from_secs(number(seconds)?),
+                Some(("snub", address)) => {
+                    let parsed = address.parse();
+                    doors.snub =
+                        Some(parsed.with_context(|| format!("{address:?} is no address"))?);
+                }
                 Some(("port", port)) => doors.own = Some(number(port)?),
                 _ => bail!(
-                    "elasti-echo takes `get URL`, or any of `ports=LIST`, `tcp=PORT`, `greeting=PORT`, `tls=PORT`, `port=PORT`, `late=SECONDS` and `unready=SECONDS`, not {arg:?}"
+                    "elasti-echo takes `get URL`, or any of `ports=LIST`, `tcp=PORT`, `greeting=PORT`, `tls=PORT`, `port=PORT`, `late=SECONDS`, `unready=SECONDS` and `snub=ADDRESS`, not {arg:?}"
                 ),
             }
         }
