@@ -3,7 +3,7 @@ use crate::{
     kill_pod_process,
     stage::{PATIENCE, Stage},
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod};
 use kube::{
@@ -106,7 +106,10 @@ impl Disaster {
             Self::Leader => kill_pod(leader(stage).await?),
             Self::Resolver => kill_pod(any_resolver(stage, random).await?),
             Self::ApiServer => kill_component(stage, "kube-apiserver"),
-            Self::Proxy => kill_component(stage, "kube-proxy"),
+            Self::Proxy => {
+                no_chain_is_empty(stage).await?;
+                kill_component(stage, "kube-proxy")
+            }
             Self::Etcd => kill_component(stage, "etcd"),
         }
     }
@@ -137,6 +140,27 @@ fn kill_component(stage: &Stage<'_>, component: &str) -> Result<String> {
         .with_context(|| format!("{component} does not run"))?;
     kill(Pid::from_raw(id), Signal::SIGKILL)?;
     Ok(format!("{name}, process {id}"))
+}
+
+/// kube-proxy empties the chain of an endpoint that leaves, and removes it with a later change. If it starts anew in
+/// between, and the endpoint is back, it takes the empty chain for a good one, and refuses connections: docs/limits.md.
+async fn no_chain_is_empty(stage: &Stage<'_>) -> Result<()> {
+    while has_empty_chain(stage, "ip")? || has_empty_chain(stage, "ip6")? {
+        sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+fn has_empty_chain(stage: &Stage<'_>, family: &str) -> Result<bool> {
+    let mut nft = stage.place.cluster.command("nft")?;
+    let listed = nft.args(["list", "table", family, "kube-proxy"]).output()?;
+    ensure!(listed.status.success(), "nft: {}", listed.status);
+    let rules = String::from_utf8(listed.stdout)?;
+    let mut chains = rules.split("chain endpoint-").skip(1);
+    Ok(chains.any(|chain| {
+        let body = chain.split_once('{').map(|(_, body)| body.trim_start());
+        body.is_some_and(|body| body.starts_with('}'))
+    }))
 }
 
 async fn whole(stage: &Stage<'_>, canary: &Canary<'_>) {
