@@ -7,6 +7,7 @@ use crate::{
     metrics::Metrics,
     prometheus::Prometheus,
     queue::Queue,
+    say::Criers,
     settings::Settings,
     wake::Strangers,
 };
@@ -34,6 +35,7 @@ pub(crate) struct Operator {
     pub(crate) metrics: Metrics,
     pub(crate) prometheus: Prometheus,
     pub(crate) recorder: Recorder,
+    pub(crate) criers: Criers,
     /// ElastiServices to be reconciled.
     pub(crate) work: Queue,
     /// ElastiServices whose triggers are to be asked.
@@ -72,6 +74,7 @@ impl Operator {
         Ok(Self {
             prometheus: Prometheus::new(settings.prometheus.clone())?,
             recorder: Recorder::new(client.clone(), reporter),
+            criers: Criers::default(),
             index: Mutex::new(Index::new(resolver, settings.port_range(), clock::now())),
             dials: Queue::default(),
             dial_failures: Mutex::default(),

@@ -247,7 +247,7 @@ async fn tell(
     match step {
         Step::ScaleUp { .. } | Step::ScaleToZero { .. } | Step::ReleaseTarget => {
             operator.metrics.scaled(key, &view.object, done);
-            say::scaled(operator, &view.object, done).await;
+            say::scaled(operator, &view.object, done);
         }
         Step::AddFinalizer | Step::RemoveFinalizer => {
             let known = operator.read(|index| index.declared(key).is_some());
@@ -323,7 +323,7 @@ async fn report(
         now,
     });
     operator.metrics.mode(key, after.mode);
-    say::dry_run(operator, &view.object, &after).await;
+    say::dry_run(operator, &view.object, &after);
     write(operator, key, &view.object, &after).await
 }
 

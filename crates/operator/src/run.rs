@@ -67,9 +67,10 @@ impl Parts {
         })
     }
 
-    /// Wakes that were asked for and are under way.
+    /// Wakes that were asked for and are under way, and what is to be said of them.
     pub async fn finish_wakes(&self) {
         self.operator.wakes.empty().await;
+        self.operator.criers.finish().await;
     }
 
     /// Metrics of every ElastiService.

@@ -12,12 +12,21 @@ use kube::{
     Resource,
     runtime::events::{Event, EventType},
 };
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::Semaphore, time::timeout};
+use tokio_util::task::TaskTracker;
 
-pub(crate) async fn scaled(
-    operator: &Operator,
-    object: &ElastiService,
-    done: &Result<Done, Error>,
-) {
+/// So few events are written at a time: whoever is to be woken goes first.
+const CRIERS: usize = 2;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Those who write events, while everybody else goes on.
+pub(crate) struct Criers {
+    under_way: TaskTracker,
+    turns: Arc<Semaphore>,
+}
+
+pub(crate) fn scaled(operator: &Operator, object: &ElastiService, done: &Result<Done, Error>) {
     let event = match done {
         Ok(Done::Scaled(scaled)) => Event {
             type_: EventType::Normal,
@@ -36,15 +45,11 @@ pub(crate) async fn scaled(
         },
         Ok(Done::Quietly) => return,
     };
-    publish(operator, object, &event).await;
+    publish(operator, object, event);
 }
 
 /// Says once what would be done now, were this not a dry run.
-pub(crate) async fn dry_run(
-    operator: &Operator,
-    object: &ElastiService,
-    after: &ElastiServiceStatus,
-) {
+pub(crate) fn dry_run(operator: &Operator, object: &ElastiService, after: &ElastiServiceStatus) {
     let before = object.status.as_ref();
     let said = before.and_then(dry_run_condition);
     let Some(now) = dry_run_condition(after) else {
@@ -58,7 +63,7 @@ pub(crate) async fn dry_run(
             action: now.reason.clone(),
             secondary: None,
         };
-        publish(operator, object, &event).await;
+        publish(operator, object, event);
     }
 }
 
@@ -90,11 +95,40 @@ pub(crate) async fn malformed(operator: &Operator, key: &Key, error: &str) {
     }
 }
 
-async fn publish(operator: &Operator, object: &ElastiService, event: &Event) {
-    for about in [object.object_ref(&()), target(operator, object)] {
-        if let Err(error) = operator.recorder.publish(event, &about).await {
-            tracing::debug!(about = about.name, %error, "Could not publish an event");
+fn publish(operator: &Operator, object: &ElastiService, event: Event) {
+    let both = [object.object_ref(&()), target(operator, object)];
+    let recorder = operator.recorder.clone();
+    let turns = operator.criers.turns.clone();
+    operator.criers.under_way.spawn(async move {
+        let _turn = turns.acquire().await;
+        for about in both {
+            match timeout(PATIENCE, recorder.publish(&event, &about)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(about = about.name, %error, "Could not publish an event");
+                }
+                Err(_) => tracing::debug!(about = about.name, "Gave up on an event"),
+            }
         }
+    });
+}
+
+// === impl Criers ===
+
+impl Default for Criers {
+    fn default() -> Self {
+        Self {
+            under_way: TaskTracker::new(),
+            turns: Arc::new(Semaphore::new(CRIERS)),
+        }
+    }
+}
+
+impl Criers {
+    /// Resolves when all is said.
+    pub(crate) async fn finish(&self) {
+        self.under_way.close();
+        self.under_way.wait().await;
     }
 }
 

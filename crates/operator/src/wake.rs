@@ -279,7 +279,7 @@ async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
         }
     }
     operator.metrics.scaled(key, object, &done);
-    say::scaled(operator, object, &done).await;
+    say::scaled(operator, object, &done);
     // What is not there or not allowed is no better in a moment.
     let hopeless = |error: &apply::Error| matches!(error.category(), "not_found" | "forbidden");
     done.as_ref().err().is_none_or(hopeless)
