@@ -54,12 +54,14 @@ pub async fn farewell(arrivals: &Mutex<Option<Instant>>, least: Duration) {
 
 /// On every address; a host without IPv6 has none of that kind.
 pub async fn bind(port: u16) -> io::Result<TcpListener> {
-    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+    let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?
         }
-        bound => bound,
-    }
+        bound => bound?,
+    };
+    watch_over(&listener, FORGOTTEN);
+    Ok(listener)
 }
 
 // === impl Listeners ===
@@ -140,7 +142,6 @@ impl Listeners {
                         let Ok(permit) = self.connections.clone().acquire_owned().await else {
                             return;
                         };
-                        watch_over(&stream, FORGOTTEN);
                         self.tasks
                             .spawn(serve(self.proxy.clone(), stream, client, permit));
                     }
@@ -158,8 +159,20 @@ impl Listeners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::{getsockopt, sockopt};
 
     const LEAST: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn clients_are_watched_over_as_their_listener_is() {
+        let listener = bind(0).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let _client = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        assert!(stream.nodelay().unwrap());
+        assert!(getsockopt(&stream, sockopt::KeepAlive).unwrap());
+        assert_eq!(getsockopt(&stream, sockopt::TcpKeepIdle).unwrap(), 60);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_door_is_closed_when_nobody_comes_any_more() {

@@ -15,7 +15,7 @@ use self::{
     answer::Refusal,
     checked::Checked,
     idle::Streams,
-    peek::{Spoken, has_preface, left, peek, reminded},
+    peek::{Spoken, has_preface, peek, unless_left},
     tcp::turn_away,
     upstream::Upstreams,
     wire::Wire,
@@ -149,9 +149,7 @@ impl Proxy {
             Some(Spoken::Opaque | Spoken::Silence) => self.opaque(&way, stream).await,
             Some(Spoken::Http2) => Box::pin(self.http2(Some(way), stream, client)).await,
             Some(Spoken::Http1) => {
-                if let Some(first) = self.hold(&way, &stream).await
-                    && let Ok(stream) = reminded(stream)
-                {
+                if let Some((first, stream)) = self.hold(&way, stream).await {
                     Box::pin(self.http1(Some(way), first, stream, client, permit)).await;
                 }
             }
@@ -175,16 +173,14 @@ impl Proxy {
 
     /// Waits before any parser or buffer exists. `None` if the client left meanwhile; a refusal is
     /// for the parser to write.
-    async fn hold(&self, way: &Way, stream: &TcpStream) -> Option<Option<Arrival>> {
+    async fn hold(&self, way: &Way, stream: TcpStream) -> Option<(Option<Arrival>, TcpStream)> {
         if !way.rules.is_empty() {
-            return Some(None);
+            return Some((None, stream));
         }
         let mut visit = way.room.visit();
-        let turned = tokio::select! {
-            found = visit.endpoint(&way.port) => found.err(),
-            () = left(stream, false) => return None,
-        };
-        Some(Some(Arrival { visit, turned }))
+        let (found, stream) = unless_left(stream, false, visit.endpoint(&way.port)).await?;
+        let turned = found.err();
+        Some((Some(Arrival { visit, turned }), stream))
     }
 
     async fn http1(
@@ -195,7 +191,6 @@ impl Proxy {
         client: SocketAddr,
         permit: Option<OwnedSemaphorePermit>,
     ) {
-        let _ = stream.set_nodelay(true);
         let stream = Checked::new(stream, self.settings.head, permit);
         let (first, begun) = (Mutex::new(first), Notify::new());
         let client = headers::client(client.ip());
@@ -244,7 +239,6 @@ impl Proxy {
         if !has_preface(&stream, self.settings.head).await {
             return turn_away(stream).await;
         }
-        let _ = stream.set_nodelay(true);
         let streams = Streams::default();
         let room = way.as_ref().map(|way| way.room.clone());
         let leave = Leave::default();

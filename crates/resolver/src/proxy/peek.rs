@@ -1,6 +1,7 @@
 //! What a client speaks, by its first bytes, which stay in the kernel.
 
-use std::{io, net, os::fd::AsFd, time::Duration};
+use futures::FutureExt;
+use std::{io, net, os::fd::AsFd, pin::pin, time::Duration};
 use tokio::{io::Interest, net::TcpStream, time::timeout};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,9 +116,27 @@ async fn more(stream: &TcpStream, bytes: &mut [u8], seen: usize) -> io::Result<M
     }
 }
 
+/// What a wait comes to, and the client's stream; nothing if the client has left meanwhile.
+pub async fn unless_left<T>(
+    stream: TcpStream,
+    half: bool,
+    wait: impl Future<Output = T>,
+) -> Option<(T, TcpStream)> {
+    let mut wait = pin!(wait);
+    // Whoever need not wait need not be watched.
+    if let Some(done) = wait.as_mut().now_or_never() {
+        return Some((done, stream));
+    }
+    let done = tokio::select! {
+        done = wait => done,
+        () = left(&stream, half) => return None,
+    };
+    Some((done, reminded(stream).ok()?))
+}
+
 /// Resolves when the client has left: closed for good, or closed its side without a word, or with one
 /// unless `half` is a way of its protocol to end a request. Its bytes stay where they are.
-pub async fn left(stream: &TcpStream, half: bool) {
+async fn left(stream: &TcpStream, half: bool) {
     loop {
         let Ok(ready) = stream.ready(Interest::READABLE | Interest::ERROR).await else {
             return;

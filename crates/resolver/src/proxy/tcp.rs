@@ -3,16 +3,17 @@
 use super::{
     BUFFER, Proxy,
     answer::Refusal,
-    peek::{left, reminded},
+    peek::{reminded, unless_left},
 };
 use crate::{
-    room::{Busy, Turned, Visit},
+    room::{Busy, Turned},
     route::{Speaks, Way},
 };
 use std::{io, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes},
     net::TcpStream,
+    task::yield_now,
     time::timeout,
 };
 
@@ -27,10 +28,8 @@ impl Proxy {
         if way.speaks == Speaks::Opaque && !way.room.is_serving() && only_looks(&client).await {
             return;
         }
-        let mut visit = way.room.visit();
-        let reached = tokio::select! {
-            reached = self.reach(way, &mut visit) => reached,
-            () = left(&client, true) => return,
+        let Some((reached, mut client)) = self.reach(way, client).await else {
+            return;
         };
         let (mut target, _busy) = match reached {
             Ok(reached) => reached,
@@ -39,24 +38,34 @@ impl Proxy {
                 return Box::pin(turn_away(client)).await;
             }
         };
-        self.metrics.held(&way.room, visit.waited());
-        let Ok(mut client) = reminded(client) else {
-            return;
-        };
-        let _ = client.set_nodelay(true);
         let copied = copy_bidirectional_with_sizes(&mut client, &mut target, BUFFER, BUFFER).await;
         if let Err(error) = copied {
             tracing::debug!(%error, "Connection ended");
         }
     }
 
-    async fn reach(&self, way: &Way, visit: &mut Visit) -> Result<(TcpStream, Busy), Turned> {
+    /// Nothing if the client has left meanwhile.
+    async fn reach(
+        &self,
+        way: &Way,
+        mut client: TcpStream,
+    ) -> Option<(Result<(TcpStream, Busy), Turned>, TcpStream)> {
+        let mut visit = way.room.visit();
         loop {
-            let busy = visit.endpoint(&way.port).await?;
-            match self.upstreams.dial(&busy, visit.deadline()).await {
-                Ok(stream) => return Ok((stream, busy)),
-                Err(_) => visit.failed(&busy)?,
+            let found;
+            (found, client) = unless_left(client, true, visit.endpoint(&way.port)).await?;
+            let busy = match found {
+                Ok(busy) => busy,
+                Err(turned) => return Some((Err(turned), client)),
+            };
+            if let Ok(target) = self.upstreams.dial(&busy, visit.deadline()).await {
+                self.metrics.held(&way.room, visit.waited());
+                return Some((Ok((target, busy)), client));
             }
+            if let Err(turned) = visit.failed(&busy) {
+                return Some((Err(turned), client));
+            }
+            ((), client) = unless_left(client, true, yield_now()).await?;
         }
     }
 }

@@ -122,7 +122,6 @@ impl Upstreams {
         let dialled = match timeout_at(until, TcpStream::connect(endpoint.address())).await {
             Ok(Ok(stream)) => {
                 endpoint.praise();
-                stream.set_nodelay(true)?;
                 watch_over(&stream, SILENCE);
                 (Dialled::Reached, Ok(stream))
             }
