@@ -87,10 +87,10 @@ demo: prometheus ## See it work on a local cluster: asleep, woken by a visitor, 
 	$(CARGO) build --workspace --bins
 	@$(OUT)/debug/elasti-demo
 
-bench: haproxy ## How long the local cluster takes to come and go, how long requests wait, and what operator and resolver cost (40 minutes)
+bench: prometheus haproxy nginx h2load ## How long requests wait, what is lost, what operator and resolver cost: 15 minutes, written to docs/benchmarks
 	$(SAY) "Building operator, resolver and what measures them (six minutes the first time)"
-	$(CARGO) build --quiet --release --package elasti-cluster --package elasti-operator --package elasti-resolver --package elasti-e2e --bins
-	@hack/bench $(OUT)/release
+	$(CARGO) build --quiet --release --package elasti-operator --package elasti-resolver --package elasti-e2e --bins
+	@hack/bench $(OUT)/release '$(REVISION)' docs/benchmarks
 
 cluster-up: $(CLUSTER) ## Start the local cluster, or find it running
 	$(CLUSTER) up
@@ -163,14 +163,15 @@ cross:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc-$(COMPILER) libc6-dev-$(ARCH)-cross >/dev/null; \
 	}
 
-.PHONY: prometheus haproxy nginx buildah
+.PHONY: prometheus haproxy nginx h2load buildah
 prometheus: PACKAGES := prometheus victoria-metrics
 haproxy: PACKAGES := haproxy
-nginx: PACKAGES := nginx
+nginx: PACKAGES := nginx libnginx-mod-stream
+h2load: PACKAGES := nghttp2-client
 buildah: PACKAGES := buildah
-prometheus haproxy nginx buildah:
+prometheus haproxy nginx h2load buildah:
 	@for package in $(PACKAGES); do \
-	  command -v $$package >/dev/null || { \
+	  command -v $$package >/dev/null || dpkg-query --show $$package >/dev/null 2>&1 || { \
 	    echo "Installing $$package"; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$package >/dev/null; \
 	  }; \

@@ -28,6 +28,11 @@ use std::{
     thread,
 };
 
+/// Of the Kubernetes that local clusters run.
+pub fn version() -> &'static str {
+    components::version()
+}
+
 /// A cluster that can be used.
 #[derive(Clone, Debug)]
 pub struct Cluster(Kind);

@@ -8,7 +8,7 @@ use std::{env, fs, path::Path};
 pub fn measured(
     name: &str,
     keep: bool,
-    csv: Option<&Path>,
+    json: Option<&Path>,
     work: impl AsyncFnOnce(&Cluster, &mut Report) -> Result<()> + Send,
 ) -> Result<()> {
     let cluster = match env::var("KUBECONFIG") {
@@ -23,8 +23,9 @@ pub fn measured(
         }
     });
     print!("{report}");
-    if let Some(path) = csv {
-        fs::write(path, report.csv()).with_context(|| format!("writing {}", path.display()))?;
+    if let Some(path) = json {
+        fs::write(path, serde_json::to_vec(&report)?)
+            .with_context(|| format!("writing {}", path.display()))?;
     }
     if cluster.is_local() && !keep {
         Cluster::down(name)?;

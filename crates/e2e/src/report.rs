@@ -1,18 +1,49 @@
 //! Figures beside their goals.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-#[derive(Default)]
-pub struct Report(Vec<Row>);
-
-struct Row {
-    figure: String,
-    measured: f64,
-    unit: &'static str,
-    goal: Goal,
+#[derive(Default, Serialize, Deserialize)]
+pub struct Report {
+    pub parts: Vec<Part>,
 }
 
-#[derive(Clone, Copy)]
+/// Figures of one kind, and the command that makes them.
+#[derive(Serialize, Deserialize)]
+pub struct Part {
+    pub title: String,
+    pub command: String,
+    pub rows: Vec<Row>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Row {
+    pub figure: String,
+    pub unit: String,
+    pub goal: Goal,
+    pub measured: f64,
+    /// Each single measurement, where there were several.
+    pub samples: Vec<f64>,
+    /// The same of KubeElasti, in words.
+    pub theirs: String,
+    pub mark: Option<Mark>,
+}
+
+/// Where a row stands in a plot.
+#[derive(Serialize, Deserialize)]
+pub struct Mark {
+    pub plot: String,
+    pub series: String,
+    pub at: At,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum At {
+    Number(f64),
+    Name(String),
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub enum Goal {
     Below(f64),
     AtMost(f64),
@@ -21,58 +52,97 @@ pub enum Goal {
     None,
 }
 
-pub fn median(mut all: Vec<f64>) -> f64 {
+pub fn median(all: Vec<f64>) -> f64 {
+    percentile(all, 50)
+}
+
+/// The smallest that so many percent do not exceed.
+pub fn percentile(mut all: Vec<f64>, percent: usize) -> f64 {
     all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+    let rank = (all.len() * percent).div_ceil(100).saturating_sub(1);
+    all.get(rank).copied().unwrap_or(f64::NAN)
 }
 
 // === impl Report ===
 
 impl Report {
+    /// What is added from now on belongs to it.
+    pub fn part(&mut self, title: &str, command: &str) {
+        eprintln!("{title}");
+        self.parts.push(Part {
+            title: title.into(),
+            command: command.into(),
+            rows: Vec::new(),
+        });
+    }
+
     pub fn add(
         &mut self,
         figure: impl Into<String>,
         measured: f64,
-        unit: &'static str,
+        unit: &str,
         goal: Goal,
-    ) {
-        let row = Row {
+    ) -> &mut Row {
+        self.push(Row {
             figure: figure.into(),
-            measured,
-            unit,
+            unit: unit.into(),
             goal,
-        };
-        eprintln!("  {}: {} {}", row.figure, row.value(), row.unit);
-        self.0.push(row);
+            measured,
+            samples: Vec::new(),
+            theirs: String::new(),
+            mark: None,
+        })
     }
 
-    pub fn csv(&self) -> String {
-        let rows = self.0.iter().map(|row| {
-            format!(
-                "\"{}\",{},{},{},{}\n",
-                row.figure,
-                row.unit,
-                row.goal,
-                row.value(),
-                row.verdict()
-            )
-        });
-        std::iter::once("figure,unit,goal,measured,verdict\n".to_owned())
-            .chain(rows)
-            .collect()
+    /// The median of several.
+    pub fn add_median(
+        &mut self,
+        figure: impl Into<String>,
+        samples: Vec<f64>,
+        unit: &str,
+        goal: Goal,
+    ) -> &mut Row {
+        self.add_percentile(figure, 50, samples, unit, goal)
+    }
+
+    pub fn add_percentile(
+        &mut self,
+        figure: impl Into<String>,
+        percent: usize,
+        samples: Vec<f64>,
+        unit: &str,
+        goal: Goal,
+    ) -> &mut Row {
+        let measured = percentile(samples.clone(), percent);
+        let row = self.add(figure, measured, unit, goal);
+        row.samples = samples;
+        row
+    }
+
+    fn push(&mut self, row: Row) -> &mut Row {
+        eprintln!("  {}: {} {}", row.figure, row.value(), row.unit);
+        if self.parts.is_empty() {
+            self.part("Figures", "");
+        }
+        let last = self.parts.len() - 1;
+        let rows = &mut self.parts[last].rows;
+        rows.push(row);
+        let last = rows.len() - 1;
+        &mut rows[last]
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.0.iter().map(|row| row.figure.chars().count()).max();
+        let rows = || self.parts.iter().flat_map(|part| &part.rows);
+        let width = rows().map(|row| row.figure.chars().count()).max();
         let width = width.unwrap_or_default();
         writeln!(
             f,
             "{:width$}  {:>8} {:>10} {:14}",
             "figure", "goal", "measured", ""
         )?;
-        for row in &self.0 {
+        for row in rows() {
             writeln!(
                 f,
                 "{:width$}  {:>8} {:>10} {:14} {}",
@@ -90,15 +160,36 @@ impl fmt::Display for Report {
 // === impl Row ===
 
 impl Row {
-    fn value(&self) -> String {
-        if self.measured.fract() == 0.0 {
-            format!("{}", self.measured)
-        } else {
-            format!("{:.2}", self.measured)
+    /// What KubeElasti was seen to do, on such a machine.
+    pub fn theirs(&mut self, what: &str) -> &mut Self {
+        self.theirs = what.into();
+        self
+    }
+
+    pub fn mark(&mut self, plot: &str, series: &str, at: impl Into<At>) -> &mut Self {
+        self.mark = Some(Mark {
+            plot: plot.into(),
+            series: series.into(),
+            at: at.into(),
+        });
+        self
+    }
+
+    pub fn value(&self) -> String {
+        number(self.measured)
+    }
+
+    /// From the least to the most of what was measured.
+    pub fn spread(&self) -> String {
+        let least = self.samples.iter().copied().reduce(f64::min);
+        let most = self.samples.iter().copied().reduce(f64::max);
+        match (least, most) {
+            (Some(least), Some(most)) => format!("{} – {}", number(least), number(most)),
+            _ => String::new(),
         }
     }
 
-    fn verdict(&self) -> &'static str {
+    pub fn verdict(&self) -> &'static str {
         let met = match self.goal {
             Goal::Below(limit) => self.measured < limit,
             Goal::AtMost(limit) => self.measured <= limit,
@@ -106,6 +197,36 @@ impl Row {
             Goal::None => return "",
         };
         if met { "ok" } else { "missed" }
+    }
+}
+
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 {
+        format!("{value}")
+    } else if value.abs() < 0.1 {
+        format!("{value:.3}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+// === impl At ===
+
+impl From<f64> for At {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<usize> for At {
+    fn from(number: usize) -> Self {
+        Self::Number(number as f64)
+    }
+}
+
+impl From<&str> for At {
+    fn from(name: &str) -> Self {
+        Self::Name(name.into())
     }
 }
 
@@ -117,5 +238,30 @@ impl fmt::Display for Goal {
             Self::AtLeast(limit) => write!(f, ">= {limit}"),
             Self::None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_or_missed_and_a_mere_figure_is_neither() {
+        let mut report = Report::default();
+        let row = report.add_median("ratio", vec![3.0, 1.0, 2.0], "", Goal::AtMost(2.0));
+        assert_eq!((row.verdict(), row.value().as_str()), ("ok", "2"));
+        assert_eq!(row.spread(), "1 – 3");
+        assert_eq!(
+            report.add("b", 0.9, "", Goal::AtLeast(1.0)).verdict(),
+            "missed"
+        );
+        assert_eq!(report.add("c", 0.9, "", Goal::None).verdict(), "");
+    }
+
+    #[test]
+    fn percentiles_are_of_what_was_seen() {
+        let all: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!(percentile(all.clone(), 99), 198.0);
+        assert_eq!(percentile(all, 50), 100.0);
     }
 }

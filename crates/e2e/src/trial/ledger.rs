@@ -53,8 +53,16 @@ impl Ledger {
         self.slept.borrow().values().sum()
     }
 
+    pub fn answered_in_all(&self) -> usize {
+        self.answered.get()
+    }
+
+    pub fn lost_in_all(&self) -> usize {
+        self.lost.borrow().len()
+    }
+
     pub fn is_clean(&self) -> bool {
-        self.lost.borrow().is_empty()
+        self.lost_in_all() == 0
     }
 }
 

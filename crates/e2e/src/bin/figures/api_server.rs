@@ -102,6 +102,13 @@ impl Requests {
         patches.map(|(_, count)| count).sum()
     }
 
+    /// Of one kind of objects.
+    pub(crate) fn of(&self, resource: &str) -> f64 {
+        let is_it = |what: &str| what.split([' ', '/']).nth(1) == Some(resource);
+        let its = self.0.iter().filter(|(what, _)| is_it(what));
+        its.map(|(_, count)| count).sum()
+    }
+
     pub(crate) fn total(&self) -> f64 {
         self.0.values().fold(0.0, |sum, count| sum + count)
     }

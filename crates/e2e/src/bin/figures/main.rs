@@ -22,8 +22,8 @@ const CLUSTER: &str = "figures";
 #[derive(Parser)]
 #[command(name = "elasti-figures", version)]
 struct Cli {
-    /// How many ElastiServices are many
-    #[arg(long, default_value_t = 5_000)]
+    /// How many ElastiServices there are in the end
+    #[arg(long, default_value_t = 10_000)]
     services: usize,
 
     /// Measure this alone; may be repeated
@@ -44,7 +44,7 @@ struct Cli {
 
     /// Also write the figures to this file
     #[arg(long)]
-    csv: Option<PathBuf>,
+    json: Option<PathBuf>,
 
     /// Leave the local cluster running, for the next time
     #[arg(long)]
@@ -53,12 +53,14 @@ struct Cli {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// API watches with one and with a hundred ElastiServices
-    Watches,
-    /// 300 sleeping services created at once, then a knock for each of them
+    /// Start, memory, rest, watches and restart with ever more ElastiServices
+    Growth,
+    /// 300 sleeping services created at once, then knocks for some of them
     Burst,
-    /// Start, memory, rest, restart and knocks with many
-    Many,
+    /// A resolver goes and comes while all are asleep
+    Resolvers,
+    /// As many knocks at once as will do
+    Wakes,
 }
 
 fn main() -> ExitCode {
@@ -75,7 +77,7 @@ fn run(cli: &Cli) -> Result<()> {
     measured(
         CLUSTER,
         cli.keep,
-        cli.csv.as_deref(),
+        cli.json.as_deref(),
         async |cluster, report| measure::all(cluster, cli, report).await,
     )
 }

@@ -1,33 +1,31 @@
 //! The figures. What exists stays: each part is measured beside all that those before it have made.
 
 mod burst;
+mod growth;
 mod knocks;
-mod many;
+mod resolvers;
 
 use crate::{
-    Cli, Part,
-    api_server::ApiServer,
-    operator::Operator,
-    population::{Population, names},
-    stage::Stage,
-    witness::Proxied,
+    Cli, Part, api_server::ApiServer, population::Population, stage::Stage, witness::Proxied,
 };
 use anyhow::Result;
 use elasti_cluster::Cluster;
 use elasti_e2e::report::{Goal, Report};
-use std::{fs, time::Duration};
-use tokio::time;
+use std::fs;
 
 struct Measurement<'a> {
     stage: &'a Stage<'a>,
     api_server: ApiServer<'a>,
     population: Population,
     proxied: Proxied,
-    watches: Vec<f64>,
     /// So many may be awake.
     knocked: usize,
     report: &'a mut Report,
 }
+
+/// Where those are created at once that are looked at one by one.
+const BEFORE_MANY: usize = 100;
+const SIZES: [usize; 5] = [10, 100, 1_000, 5_000, 10_000];
 
 pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Result<()> {
     let stage = Stage::set(cluster, cli).await?;
@@ -35,7 +33,6 @@ pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Re
         api_server: ApiServer(&stage.client),
         population: Population::new(&stage.client, stage.namespace(), cli.triggers),
         proxied: Proxied::watch(&stage.client, stage.namespace()),
-        watches: Vec::new(),
         knocked: 0,
         report,
         stage: &stage,
@@ -51,51 +48,26 @@ pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Re
 
 impl Measurement<'_> {
     async fn parts(&mut self, cli: &Cli) -> Result<()> {
-        if cli.wants(Part::Watches) {
-            self.few("one", 1).await?;
-            self.few("few", 99).await?;
+        let (few, many): (Vec<usize>, Vec<usize>) = SIZES
+            .into_iter()
+            .filter(|size| *size < cli.services)
+            .chain([cli.services])
+            .partition(|size| *size <= BEFORE_MANY);
+        if cli.wants(Part::Growth) {
+            self.growth(&few).await?;
         }
         if cli.wants(Part::Burst) {
             self.burst().await?;
         }
-        if cli.wants(Part::Many) {
-            self.many(cli.services).await?;
+        if cli.wants(Part::Growth) {
+            self.growth(&many).await?;
         }
-        if let [first, rest @ ..] = self.watches.as_slice() {
-            let most = rest
-                .iter()
-                .fold(0.0, |most: f64, count| most.max(count - first));
-            self.report.add(
-                "API watches that more ElastiServices add",
-                most,
-                "watches",
-                Goal::AtMost(0.0),
-            );
+        if cli.wants(Part::Resolvers) {
+            self.resolvers().await?;
         }
-        Ok(())
-    }
-
-    async fn few(&mut self, prefix: &str, count: usize) -> Result<()> {
-        self.population.add(&names(prefix, count)).await?;
-        let operator = Operator::start(self.stage)?;
-        self.proxied.reach(self.count()).await?;
-        self.stop_counting_watches(operator).await
-    }
-
-    /// What is gone with the operator was the operator's.
-    async fn stop_counting_watches(&mut self, operator: Operator) -> Result<()> {
-        let with = self.api_server.watches().await?;
-        operator.stop().await?;
-        time::sleep(Duration::from_secs(1)).await;
-        let watches = with.beyond(&self.api_server.watches().await?);
-        eprintln!("  {watches}");
-        self.report.add(
-            format!("API watches with {} ElastiServices", self.count()),
-            watches.total(),
-            "watches",
-            Goal::AtMost(15.0),
-        );
-        self.watches.push(watches.total());
+        if cli.wants(Part::Wakes) {
+            self.wakes().await?;
+        }
         Ok(())
     }
 
@@ -103,12 +75,9 @@ impl Measurement<'_> {
     async fn add_woken(&mut self, after: &str) -> Result<()> {
         let awake = self.count() - self.proxied.asleep().await?.len();
         let woken = awake.saturating_sub(self.knocked);
-        self.report.add(
-            format!("{}: woken by nobody after {after}", self.count()),
-            woken as f64,
-            "targets",
-            Goal::AtMost(0.0),
-        );
+        let figure = format!("{}: woken by nobody after {after}", self.count());
+        let goal = Goal::AtMost(0.0);
+        self.report.add(figure, woken as f64, "targets", goal);
         Ok(())
     }
 
@@ -118,7 +87,6 @@ impl Measurement<'_> {
 
     /// Controllers have work with every service, too.
     async fn calm(&self) -> Result<()> {
-        eprintln!("Waiting until nobody writes");
         self.api_server.quiet().await?;
         eprint!("  load {}", fs::read_to_string("/proc/loadavg")?);
         Ok(())

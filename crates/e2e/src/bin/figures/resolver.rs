@@ -48,11 +48,10 @@ impl Resolver {
             addresses.push(SECOND.into());
         }
         let mut listeners = JoinSet::new();
-        for address in &addresses {
-            for port in ports.clone().chain([PROXY_PORT]) {
-                let listener = TcpListener::bind((*address, port)).await?;
-                listeners.spawn(async move { while listener.accept().await.is_ok() {} });
-            }
+        // Both of them on one socket: a process may have 20 000.
+        for port in ports.clone().chain([PROXY_PORT]) {
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
+            listeners.spawn(async move { while listener.accept().await.is_ok() {} });
         }
         announce(client, namespace, &addresses).await?;
         Ok(Self {
@@ -62,9 +61,16 @@ impl Resolver {
         })
     }
 
-    /// As if the second one had ended.
-    pub(crate) async fn lose_second(&self, client: &Client, namespace: &str) -> Result<()> {
-        let left = Patch::Merge(json!({"endpoints": endpoints(&[self.first])}));
+    /// As if the second one had ended, or come.
+    pub(crate) async fn announce_second(
+        &self,
+        client: &Client,
+        namespace: &str,
+        is_there: bool,
+    ) -> Result<()> {
+        let second = is_there.then_some(IpAddr::from(SECOND));
+        let addresses: Vec<IpAddr> = [self.first].into_iter().chain(second).collect();
+        let left = Patch::Merge(json!({"endpoints": endpoints(&addresses)}));
         Api::<EndpointSlice>::namespaced(client.clone(), namespace)
             .patch(SERVICE, &PatchParams::default(), &left)
             .await?;

@@ -23,6 +23,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) operator: PathBuf,
     pub(crate) routing: &'a str,
     pub(crate) resolver: Resolver,
+    pub(crate) triggers: bool,
     _prometheus: Option<Running>,
 }
 
@@ -56,6 +57,7 @@ impl<'a> Stage<'a> {
                 .then(|| prometheus::start(cluster))
                 .transpose()?,
             routing: &cli.routing,
+            triggers: cli.triggers,
             cluster,
             client,
             home,

@@ -201,6 +201,22 @@ impl Scales {
         })
     }
 
+    /// When the last of them was seen to be up.
+    pub(crate) async fn all_raised(&mut self, targets: &[String]) -> Result<Instant> {
+        let mut left: HashSet<&str> = targets.iter().map(String::as_str).collect();
+        let raised = async {
+            while let Some(scaled) = self.seen.recv().await {
+                if scaled.replicas > 0 && left.remove(&*scaled.target) && left.is_empty() {
+                    return Ok(scaled.at);
+                }
+            }
+            bail!("the watch of the targets ended")
+        };
+        time::timeout(PATIENCE, raised)
+            .await
+            .context("waiting for all to be scaled up")?
+    }
+
     /// When the target was seen with that many replicas.
     pub(crate) async fn raised(&mut self, target: &str, replicas: i64) -> Result<Instant> {
         let raised = async {

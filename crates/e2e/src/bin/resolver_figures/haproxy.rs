@@ -1,23 +1,18 @@
 //! What we are compared with.
 
 use crate::{
-    process::{Core, command},
+    process::{Core, command, listens},
     stage::Stage,
 };
-use anyhow::{Context, Result};
+use anyhow::Result;
 use elasti_e2e::{Running, Usage};
 use std::{env, fs, path::Path, process};
-use tokio::{
-    net::TcpStream,
-    time::{self, Duration},
-};
 
 pub(crate) const HTTP: u16 = 18_101;
 pub(crate) const OPAQUE: u16 = 18_102;
+pub(crate) const HTTP2: u16 = 18_103;
 /// Where Debian puts it, which is not on everybody's PATH.
 const PROGRAM: &str = "/usr/sbin/haproxy";
-const LOOK: Duration = Duration::from_millis(10);
-const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Haproxy(Running);
 
@@ -36,14 +31,7 @@ impl Haproxy {
         let mut command = command(stage.cluster, program, core)?;
         command.args(["-db", "-q", "-f"]).arg(&config);
         let running = Running::start(&mut command)?;
-        let listens = async {
-            while TcpStream::connect(("127.0.0.1", OPAQUE)).await.is_err() {
-                time::sleep(LOOK).await;
-            }
-        };
-        time::timeout(PATIENCE, listens)
-            .await
-            .context("waiting for haproxy: is the package haproxy installed?")?;
+        listens("haproxy", OPAQUE).await?;
         fs::remove_file(&config)?;
         Ok(Self(running))
     }
@@ -70,6 +58,12 @@ listen http
   option http-keep-alive
   http-reuse always
   server target {target}
+listen http2
+  mode http
+  bind 127.0.0.1:{HTTP2} proto h2
+  option forwardfor
+  http-reuse always
+  server target {target} proto h2
 listen opaque
   mode tcp
   bind 127.0.0.1:{OPAQUE}

@@ -13,6 +13,7 @@ use crate::{
     stage::Stage,
 };
 use anyhow::{Context, Result};
+use elasti_e2e::Usage;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{env, net::SocketAddr, process::Stdio, time::Duration};
 use tokio::{
@@ -31,10 +32,11 @@ pub(crate) enum Role {
         count: usize,
         streams: Option<usize>,
     },
-    /// Asks again and again, on so many connections.
+    /// Asks again and again, on so many connections, or on a new one each time.
     Load {
         address: SocketAddr,
         connections: usize,
+        fresh: bool,
         seconds: u64,
     },
     /// Moves one body.
@@ -59,7 +61,7 @@ pub(crate) struct Prepared;
 pub(crate) struct Helper {
     orders: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
-    _child: Child,
+    child: Child,
 }
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -108,8 +110,9 @@ async fn client(role: Role) -> Result<()> {
         Role::Load {
             address,
             connections,
+            fresh,
             seconds,
-        } => load::play(address, connections, Duration::from_secs(seconds)).await,
+        } => load::play(address, connections, fresh, Duration::from_secs(seconds)).await,
         Role::Body {
             address,
             way,
@@ -140,7 +143,7 @@ impl Helper {
         Ok(Self {
             orders,
             lines: BufReader::new(said).lines(),
-            _child: child,
+            child,
         })
     }
 
@@ -150,6 +153,10 @@ impl Helper {
         let mut target = Self::start(stage, core, Role::Target { address })?;
         target.says::<Prepared>().await?;
         Ok(target)
+    }
+
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        Ok(Usage::of(self.child.id().context("it runs")?))
     }
 
     pub(crate) async fn says<T: DeserializeOwned>(&mut self) -> Result<T> {

@@ -6,6 +6,7 @@ mod clock;
 mod haproxy;
 mod helper;
 mod measure;
+mod nginx;
 mod operator;
 mod process;
 mod resolver;
@@ -37,7 +38,7 @@ struct Cli {
 
     /// Also write the figures to this file
     #[arg(long)]
-    csv: Option<PathBuf>,
+    json: Option<PathBuf>,
 
     /// Leave the local cluster running, for the next time
     #[arg(long)]
@@ -54,12 +55,10 @@ enum Part {
     Start,
     /// Memory and CPU while thousands are held
     Holding,
-    /// Thousands that are held, and an endpoint that appears
-    Release,
-    /// HTTP/1 requests that pass, against haproxy on the same core
-    Http,
-    /// TCP that passes, against haproxy on the same core
-    Tcp,
+    /// Some and thousands that are held, and an endpoint that appears
+    Burst,
+    /// What passes on one core, against haproxy and nginx there
+    Passing,
     /// What is added to a request that passes
     Latency,
     /// Bodies of 1 GiB
@@ -88,7 +87,7 @@ fn run(cli: &Cli) -> Result<()> {
     measured(
         &cli.cluster,
         cli.keep,
-        cli.csv.as_deref(),
+        cli.json.as_deref(),
         async |cluster, report| measure::all(cluster, cli, report).await,
     )
 }

@@ -1,16 +1,16 @@
 //! The figures. Each part has resolvers of its own.
 
+mod burst;
 mod holding;
 mod large;
 mod latency;
 mod passing;
-mod release;
 mod start;
 
 use crate::{Cli, Part, stage::Stage};
 use anyhow::Result;
 use elasti_cluster::Cluster;
-use elasti_e2e::report::{Report, median};
+use elasti_e2e::report::Report;
 use std::net::SocketAddr;
 
 struct Measurement<'a> {
@@ -41,14 +41,11 @@ impl Measurement<'_> {
         if cli.wants(Part::Holding) {
             self.holding().await?;
         }
-        if cli.wants(Part::Release) {
-            self.release().await?;
+        if cli.wants(Part::Burst) {
+            self.burst().await?;
         }
-        if cli.wants(Part::Http) {
-            self.http().await?;
-        }
-        if cli.wants(Part::Tcp) {
-            self.tcp().await?;
+        if cli.wants(Part::Passing) {
+            self.passing().await?;
         }
         if cli.wants(Part::Latency) {
             self.latency().await?;

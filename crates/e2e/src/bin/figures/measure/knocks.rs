@@ -1,9 +1,10 @@
-//! Knocks, one after another, each when the one before was dealt with.
+//! Knocks: one after another, each when the one before was dealt with; and as many at once as will do.
 
 use super::Measurement;
 use crate::{operator::Operator, population::targets, witness::Scales};
 use anyhow::Result;
 use elasti_e2e::report::Goal;
+use futures::{StreamExt, TryStreamExt, stream};
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
@@ -12,7 +13,38 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Of the sleeping, so many are woken at once.
+const WAKES: usize = 2_000;
+const AT_ONCE: usize = 64;
+
 impl Measurement<'_> {
+    pub(super) async fn wakes(&mut self) -> Result<()> {
+        self.report
+            .part("Wakes in a second", "elasti-figures --only growth,wakes");
+        let operator = Operator::start(self.stage)?;
+        operator.settles(self.count()).await?;
+        let mut names: Vec<String> = self.proxied.asleep().await?.into_iter().collect();
+        names.sort();
+        names.truncate(WAKES);
+        let mut scales = Scales::watch(&self.stage.client, self.stage.namespace()).await?;
+        let begun = Instant::now();
+        let knocks = stream::iter(&names)
+            .map(|name| operator.knock(self.stage.namespace(), name))
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<()>();
+        let ((), last) = tokio::try_join!(knocks, scales.all_raised(&names))?;
+        let per_second = names.len() as f64 / (last - begun).as_secs_f64();
+        let figure = format!(
+            "{}: {} knocks, targets scaled up",
+            self.count(),
+            names.len()
+        );
+        self.report
+            .add(figure, per_second, "in a second", Goal::AtLeast(200.0));
+        self.knocked += names.len();
+        operator.stop().await
+    }
+
     /// From before the connection is opened until a watch shows the raised replicas. So this is the
     /// operator's part, and the API server's: to write, and to tell of it.
     pub(super) async fn knock(
@@ -36,7 +68,7 @@ impl Measurement<'_> {
             self.proxied.told_of_wake(name).await?;
         }
         let goals = [Goal::Below(10.0), Goal::Below(50.0)];
-        self.add_latencies("knock until /scale is seen written", took, goals);
+        self.add_latencies("knock until /scale is seen written", &took, goals);
         self.knocked += names.len();
         Ok(names)
     }
@@ -58,17 +90,16 @@ impl Measurement<'_> {
                 .await?;
             took.push(scales.raised(name, 2).await? - sent);
         }
-        self.add_latencies("our own /scale until it is seen", took, [Goal::None; 2]);
+        self.add_latencies("our own /scale until it is seen", &took, [Goal::None; 2]);
         Ok(())
     }
 
-    fn add_latencies(&mut self, figure: &str, mut took: Vec<Duration>, goals: [Goal; 2]) {
-        took.sort();
+    fn add_latencies(&mut self, figure: &str, took: &[Duration], goals: [Goal; 2]) {
+        let took: Vec<f64> = took.iter().map(|took| took.as_secs_f64() * 1e3).collect();
         for (percent, goal) in [50, 99].into_iter().zip(goals) {
-            let rank = (took.len() * percent).div_ceil(100).saturating_sub(1);
-            let milliseconds = took.get(rank).map_or(f64::NAN, |t| t.as_secs_f64() * 1e3);
             let figure = format!("{}: {figure}, p{percent} of {}", self.count(), took.len());
-            self.report.add(figure, milliseconds, "ms", goal);
+            self.report
+                .add_percentile(figure, percent, took.clone(), "ms", goal);
         }
     }
 }

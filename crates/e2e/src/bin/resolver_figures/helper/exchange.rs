@@ -5,6 +5,8 @@ use tokio::{io::AsyncReadExt, net::TcpStream};
 
 pub(super) const REQUEST: &[u8] =
     b"GET / HTTP/1.1\r\nHost: web\r\nUser-Agent: elasti-figures\r\nAccept: */*\r\n\r\n";
+pub(super) const LAST_REQUEST: &[u8] =
+    b"GET / HTTP/1.1\r\nHost: web\r\nUser-Agent: elasti-figures\r\nAccept: */*\r\nConnection: close\r\n\r\n";
 pub(super) const BODY: &[u8] = b"Hello, world\n";
 /// In which large bodies are moved.
 pub(super) const CHUNK: usize = 128 * 1_024;

@@ -1,7 +1,7 @@
 //! The next request as soon as the last is answered, on every connection.
 
 use super::{
-    exchange::{REQUEST, answer},
+    exchange::{LAST_REQUEST, REQUEST, answer},
     say,
 };
 use anyhow::{Context, Result};
@@ -22,15 +22,20 @@ pub(crate) struct Passed {
     pub(crate) median: f64,
 }
 
-const WARM: Duration = Duration::from_millis(500);
+const WARM: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) async fn play(address: SocketAddr, connections: usize, long: Duration) -> Result<()> {
+pub(super) async fn play(
+    address: SocketAddr,
+    connections: usize,
+    fresh: bool,
+    long: Duration,
+) -> Result<()> {
     let begin = Instant::now() + WARM;
     let end = begin + long;
     let mut asking = JoinSet::new();
     for _ in 0..connections {
-        asking.spawn(ask(address, begin, end));
+        asking.spawn(ask(address, fresh, begin, end));
     }
     let mut took = Vec::new();
     while let Some(asked) = asking.join_next().await {
@@ -45,16 +50,19 @@ pub(super) async fn play(address: SocketAddr, connections: usize, long: Duration
 }
 
 /// Returns how many nanoseconds each took.
-async fn ask(address: SocketAddr, begin: Instant, end: Instant) -> Result<Vec<u32>> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
+async fn ask(address: SocketAddr, fresh: bool, begin: Instant, end: Instant) -> Result<Vec<u32>> {
+    let mut stream = connect(address).await?;
+    let request = if fresh { LAST_REQUEST } else { REQUEST };
     let mut buffer = Vec::with_capacity(1_024);
     let mut took = Vec::new();
     let mut before = Instant::now();
     let all = async {
         while before < end {
-            stream.write_all(REQUEST).await?;
+            stream.write_all(request).await?;
             answer(&mut stream, &mut buffer).await?;
+            if fresh {
+                stream = connect(address).await?;
+            }
             let now = Instant::now();
             if before >= begin && now < end {
                 let nanoseconds = now.duration_since(before).as_nanos();
@@ -68,4 +76,10 @@ async fn ask(address: SocketAddr, begin: Instant, end: Instant) -> Result<Vec<u3
         .await
         .context("waiting for an answer")??;
     Ok(took)
+}
+
+async fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }

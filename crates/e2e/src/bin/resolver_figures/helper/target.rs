@@ -7,11 +7,20 @@ use super::{
 };
 use crate::clock::Moment;
 use anyhow::Result;
+use futures::stream;
+use http_body_util::{Either, Full, StreamBody};
+use hyper::{
+    Request, Response,
+    body::{Bytes, Frame, Incoming},
+    server::conn::http2,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::{net::SocketAddr, sync::Arc};
+use std::{convert::Infallible, io::Cursor, net::SocketAddr, sync::Arc};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, join},
     net::{TcpSocket, TcpStream},
     task::JoinSet,
 };
@@ -65,6 +74,9 @@ async fn serve(mut stream: TcpStream, tally: Arc<Mutex<Tally>>) -> Result<()> {
     ]
     .concat();
     while let Some(end) = head(&mut stream, &mut buffer).await? {
+        if buffer.starts_with(b"PRI ") {
+            return serve_http2(stream, buffer, tally).await;
+        }
         tally.lock().count();
         let rest = buffer.split_off(end);
         if let Some(wanted) = large(&buffer) {
@@ -78,6 +90,35 @@ async fn serve(mut stream: TcpStream, tally: Arc<Mutex<Tally>>) -> Result<()> {
         buffer.clear();
     }
     Ok(())
+}
+
+/// What was read of it is there again.
+async fn serve_http2(stream: TcpStream, read: Vec<u8>, tally: Arc<Mutex<Tally>>) -> Result<()> {
+    let (from, to) = stream.into_split();
+    let whole = join(Cursor::new(read).chain(from), to);
+    let service = service_fn(move |request: Request<Incoming>| {
+        tally.lock().count();
+        let wanted = request.uri().path().trim_start_matches('/').parse();
+        let body = wanted.map_or_else(
+            |_| Either::Left(Full::new(Bytes::from_static(BODY))),
+            |bytes: u64| Either::Right(StreamBody::new(stream::iter(frames(bytes)))),
+        );
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    });
+    http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(None)
+        .serve_connection(TokioIo::new(whole), service)
+        .await?;
+    Ok(())
+}
+
+fn frames(bytes: u64) -> impl Iterator<Item = Result<Frame<Bytes>, Infallible>> {
+    static ZEROS: [u8; CHUNK] = [0; CHUNK];
+    let lengths = (0..bytes).step_by(CHUNK);
+    lengths.map(move |at| {
+        let length = usize::try_from(bytes - at).map_or(CHUNK, |left| left.min(CHUNK));
+        Ok(Frame::data(Bytes::from_static(&ZEROS[..length])))
+    })
 }
 
 /// `GET /` and a number asks for so many bytes.

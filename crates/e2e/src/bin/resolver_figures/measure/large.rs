@@ -14,6 +14,8 @@ const LARGE: u64 = 1 << 30;
 
 impl Measurement<'_> {
     pub(super) async fn large(&mut self) -> Result<()> {
+        self.report
+            .part("Bodies of 1 GiB", "elasti-resolver-figures --only large");
         let stage = self.stage;
         let _target = Helper::target(stage, Core::Any).await?;
         stage.wake().await?;

@@ -1,6 +1,6 @@
 //! What is added to one request at a time, wherever the kernel puts the processes.
 
-use super::{Measurement, here, median};
+use super::{Measurement, here};
 use crate::{
     haproxy::{self, Haproxy},
     helper::{Helper, Passed, Role},
@@ -17,6 +17,10 @@ const ROUNDS: usize = 5;
 impl Measurement<'_> {
     /// Straight to the target and through a proxy, in turns.
     pub(super) async fn latency(&mut self) -> Result<()> {
+        self.report.part(
+            "What is added to one request at a time",
+            "elasti-resolver-figures --only latency",
+        );
         let stage = self.stage;
         let _target = Helper::target(stage, Core::Any).await?;
         stage.wake().await?;
@@ -30,9 +34,9 @@ impl Measurement<'_> {
         }
         let figure = "added to the median of HTTP/1 requests, one at a time";
         self.report
-            .add(figure, median(by_us), "us", Goal::Below(100.0));
+            .add_median(figure, by_us, "us", Goal::Below(100.0));
         let figure = format!("{figure}, by haproxy");
-        self.report.add(figure, median(by_them), "us", Goal::None);
+        self.report.add_median(figure, by_them, "us", Goal::None);
         stage.put_to_sleep().await
     }
 
@@ -40,6 +44,7 @@ impl Measurement<'_> {
         let role = Role::Load {
             address,
             connections: 1,
+            fresh: false,
             seconds: 1,
         };
         let mut client = Helper::start(self.stage, Core::Any, role)?;

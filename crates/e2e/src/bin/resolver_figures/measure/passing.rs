@@ -1,204 +1,109 @@
-//! What passes while the target is awake: on one core, against haproxy on that very core, in turns.
+//! What passes while the target is awake: each proxy on the very same core, in turns, and no proxy at all.
 
-use super::{Measurement, here, median};
-use crate::{
-    haproxy::{self, Haproxy},
-    helper::{Helper, Moved, Passed, Role, Way},
-    process::Core,
-    resolver::Resolver,
-    stage::{self, Stage},
+mod case;
+mod h2load;
+mod rivals;
+
+use self::{
+    case::{CASES, Case},
+    rivals::{Rival, Rivals},
 };
-use anyhow::Result;
-use elasti_e2e::{Usage, report::Goal};
-use std::net::SocketAddr;
+use super::Measurement;
+use anyhow::{Context, Result};
+use elasti_e2e::report::Goal;
 
 /// Many and short: a neighbour who disturbs one of them does not move the median.
-const ROUNDS: usize = 11;
-const SECONDS: u64 = 2;
-const CONNECTIONS: usize = 64;
-const BULK: u64 = 1 << 30;
+const ROUNDS: usize = 7;
 
-/// One who passes on, and where.
+/// What one round of one rival showed.
 #[derive(Clone, Copy)]
-struct Proxy {
-    usage: Usage,
-    http: SocketAddr,
-    opaque: SocketAddr,
-}
-
-/// What one round showed.
 struct Round {
     per_second: f64,
     /// For each second of the proxy's core.
     per_cpu: f64,
 }
 
-/// Both of them awake, with a target.
-struct Rivals {
-    ours: Proxy,
-    theirs: Proxy,
-    _target: Helper,
-    _resolver: Resolver,
-    _haproxy: Haproxy,
-}
-
-// === impl Rivals ===
-
-impl Rivals {
-    async fn start(stage: &Stage<'_>) -> Result<Self> {
-        let target = Helper::target(stage, Core::Helping).await?;
-        stage.wake().await?;
-        let resolver = Resolver::start(stage, Core::Measured).await?;
-        let haproxy = Haproxy::start(stage, Core::Measured).await?;
-        Ok(Self {
-            ours: Proxy {
-                usage: resolver.usage(),
-                http: here(stage::HTTP),
-                opaque: here(stage::OPAQUE),
-            },
-            theirs: Proxy {
-                usage: haproxy.usage(),
-                http: here(haproxy::HTTP),
-                opaque: here(haproxy::OPAQUE),
-            },
-            _target: target,
-            _resolver: resolver,
-            _haproxy: haproxy,
-        })
-    }
-}
-
-// === impl Measurement ===
+/// The rounds of one rival.
+type Rounds = Vec<Round>;
 
 impl Measurement<'_> {
-    pub(super) async fn http(&mut self) -> Result<()> {
+    pub(super) async fn passing(&mut self) -> Result<()> {
+        self.report.part(
+            "Passing through, on one core, in turns with haproxy, nginx and nobody",
+            "elasti-resolver-figures --only passing",
+        );
         let rivals = Rivals::start(self.stage).await?;
-        self.small("HTTP/1 requests", &rivals, |proxy| proxy.http)
-            .await?;
-        self.stage.put_to_sleep().await
-    }
-
-    pub(super) async fn tcp(&mut self) -> Result<()> {
-        let rivals = Rivals::start(self.stage).await?;
-        self.small("TCP messages", &rivals, |proxy| proxy.opaque)
-            .await?;
-        self.bulk(&rivals).await?;
-        self.stage.put_to_sleep().await
-    }
-
-    async fn small(
-        &mut self,
-        what: &str,
-        rivals: &Rivals,
-        address: impl Fn(&Proxy) -> SocketAddr,
-    ) -> Result<()> {
-        let mut rounds = Vec::new();
-        for round in 0..ROUNDS {
-            let Rivals { ours, theirs, .. } = rivals;
-            let us = || self.round(ours, address(ours));
-            let them = || self.round(theirs, address(theirs));
-            rounds.push(in_turns(round, us, them).await?);
+        let mut ratios = Vec::new();
+        for case in CASES {
+            let mut rounds: [Rounds; 4] = Default::default();
+            for round in 0..ROUNDS {
+                for turn in 0..rounds.len() {
+                    let which = (round + turn) % rounds.len();
+                    let seen = self.round(case, &rivals.all[which]).await;
+                    let who = rivals.all[which].name;
+                    rounds[which].push(seen.with_context(|| format!("{} by {who}", case.name))?);
+                }
+            }
+            ratios.push(self.compare(case, &rivals.all, &rounds));
         }
-        self.compare(what, &rounds);
-        Ok(())
+        let enough = CASES.len().div_ceil(2) as f64;
+        let better = ratios.iter().filter(|ratio| **ratio >= 1.0).count();
+        let figure = "cases in which ours is at least haproxy's";
+        self.report
+            .add(figure, better as f64, "cases", Goal::AtLeast(enough));
+        self.stage.put_to_sleep().await
     }
 
-    async fn round(&self, proxy: &Proxy, address: SocketAddr) -> Result<Round> {
-        let role = Role::Load {
-            address,
-            connections: CONNECTIONS,
-            seconds: SECONDS,
-        };
-        let before = proxy.usage.cpu()?;
-        let passed: Passed = self.helped(role).await?;
-        let cpu = proxy.usage.cpu()? - before;
+    async fn round(&self, case: &Case, rival: &Rival) -> Result<Round> {
+        let before = rival.usage.cpu()?;
+        let passed = case.ask(self.stage, rival).await?;
+        let cpu = rival.usage.cpu()? - before;
         Ok(Round {
             per_second: passed.per_second,
-            per_cpu: passed.per_second * SECONDS as f64 / cpu,
+            per_cpu: passed.per_second * passed.seconds / cpu,
         })
     }
 
-    async fn bulk(&mut self, rivals: &Rivals) -> Result<()> {
-        let mut rounds = Vec::new();
-        for round in 0..ROUNDS {
-            let Rivals { ours, theirs, .. } = rivals;
-            rounds.push(in_turns(round, || self.pull(ours), || self.pull(theirs)).await?);
-        }
-        self.compare("TCP, 1 GiB", &rounds);
-        Ok(())
-    }
-
-    async fn pull(&self, proxy: &Proxy) -> Result<Round> {
-        let role = Role::Body {
-            address: proxy.opaque,
-            way: Way::Down,
-            bytes: BULK,
+    /// The ratio of ours to haproxy's. That for each second of CPU tells of the proxies alone, also where
+    /// the core of client and target is the slower one.
+    fn compare(&mut self, case: &Case, rivals: &[Rival; 4], rounds: &[Rounds; 4]) -> f64 {
+        let [ours, haproxy, ..] = rounds;
+        let ratios = |theirs: &Rounds, value: fn(&Round) -> f64| -> Vec<f64> {
+            let pairs = theirs.iter().zip(haproxy);
+            pairs
+                .map(|(one, other)| value(one) / value(other))
+                .collect()
         };
-        let before = proxy.usage.cpu()?;
-        let moved: Moved = self.helped(role).await?;
-        let cpu = proxy.usage.cpu()? - before;
-        Ok(Round {
-            per_second: 1.0 / moved.seconds,
-            per_cpu: 1.0 / cpu,
-        })
-    }
-
-    /// The second ratio tells of the proxies alone, also where the other core is the slower one.
-    fn compare(&mut self, what: &str, rounds: &[(Round, Round)]) {
-        let all = |value: fn(&(Round, Round)) -> f64| median(rounds.iter().map(value).collect());
-        let rows: [(&str, f64, Goal); 4] = [
-            (
-                "ours to haproxy's",
-                all(|(ours, theirs)| ours.per_second / theirs.per_second),
-                Goal::AtLeast(0.9),
-            ),
-            (
-                "the same for each second of CPU",
-                all(|(ours, theirs)| ours.per_cpu / theirs.per_cpu),
-                Goal::None,
-            ),
-            (
-                "ours a second",
-                all(|(ours, _)| ours.per_second),
-                Goal::None,
-            ),
-            (
-                "haproxy's a second",
-                all(|(_, theirs)| theirs.per_second),
-                Goal::None,
-            ),
-        ];
-        for (name, value, goal) in rows {
-            let unit = if name.contains("a second") {
-                ""
-            } else {
-                "ratio"
-            };
-            self.report
-                .add(format!("{what} on one core: {name}"), value, unit, goal);
+        let per_second = |round: &Round| round.per_second;
+        let row = self.report.add_median(
+            format!("{}: ours to haproxy's", case.name),
+            ratios(ours, per_second),
+            "ratio",
+            Goal::AtLeast(0.9),
+        );
+        row.mark("passing", "Elasti", case.name);
+        if case.name == CASES[0].name {
+            row.theirs("0.1");
         }
-    }
-
-    async fn helped<T: serde::de::DeserializeOwned>(&self, role: Role) -> Result<T> {
-        Helper::start(self.stage, Core::Helping, role)?.says().await
-    }
-}
-
-/// Each of them is the first every other time.
-async fn in_turns<F, G>(
-    round: usize,
-    ours: impl FnOnce() -> F,
-    theirs: impl FnOnce() -> G,
-) -> Result<(Round, Round)>
-where
-    F: Future<Output = Result<Round>>,
-    G: Future<Output = Result<Round>>,
-{
-    if round.is_multiple_of(2) {
-        let theirs = theirs().await?;
-        Ok((ours().await?, theirs))
-    } else {
-        let ours = ours().await?;
-        Ok((ours, theirs().await?))
+        let ratio = row.measured;
+        self.report.add_median(
+            format!("{}: the same for each second of CPU", case.name),
+            ratios(ours, |round| round.per_cpu),
+            "ratio",
+            Goal::None,
+        );
+        for (rival, theirs) in rivals.iter().zip(rounds).skip(2) {
+            let figure = format!("{}: {} to haproxy's", case.name, rival.name);
+            self.report
+                .add_median(figure, ratios(theirs, per_second), "ratio", Goal::None)
+                .mark("passing", rival.name, case.name);
+        }
+        for (rival, rounds) in rivals.iter().zip(rounds) {
+            let samples = rounds.iter().map(per_second).collect();
+            let figure = format!("{}: {}", case.name, rival.name);
+            self.report
+                .add_median(figure, samples, case.unit, Goal::None);
+        }
+        ratio
     }
 }

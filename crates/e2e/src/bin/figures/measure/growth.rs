@@ -1,0 +1,162 @@
+//! Ever more ElastiServices: start, rest, memory, watches, and a restart with nothing left to do.
+
+use super::Measurement;
+use crate::{api_server::Requests, operator::Operator, population::names};
+use anyhow::Result;
+use elasti_e2e::report::Goal;
+use std::time::Duration;
+use tokio::time::{self, Instant};
+
+/// Long enough to see whether it does anything.
+const REST: Duration = Duration::from_secs(10);
+/// In which the operator asks every trigger once. What is new in an answer is written.
+const POLLING_INTERVAL: Duration = Duration::from_secs(30);
+/// From here on what the process itself needs weighs little on each.
+const MANY: usize = 5_000;
+const KIB: f64 = 1_024.0;
+
+impl Measurement<'_> {
+    pub(super) async fn growth(&mut self, sizes: &[usize]) -> Result<()> {
+        let mut before = None;
+        for size in sizes {
+            self.report.part(
+                &format!("{size} ElastiServices"),
+                &format!("elasti-figures --only growth --services {size}"),
+            );
+            let new = size.saturating_sub(self.count());
+            self.population
+                .add(&names(&format!("of-{size}"), new))
+                .await?;
+            self.calm().await?;
+            let operator = self.start(new).await?;
+            self.settle().await?;
+            self.rest(&operator).await?;
+            self.add_woken("start").await?;
+            self.stop_counting_watches(operator).await?;
+            let resident = self.restart().await?;
+            if let Some((fewer, less)) = before.filter(|_| *size > MANY) {
+                let each = (resident - less) * KIB / (size - fewer) as f64;
+                let figure = format!("{size}: resident memory for each more than {fewer}");
+                self.report
+                    .add(figure, each, "KiB", Goal::AtMost(8.0))
+                    .theirs("297");
+            }
+            before = Some((*size, resident));
+        }
+        Ok(())
+    }
+
+    /// Where there are triggers, until all were asked.
+    async fn settle(&self) -> Result<()> {
+        if self.stage.triggers {
+            time::sleep(POLLING_INTERVAL).await;
+        }
+        self.calm().await
+    }
+
+    async fn start(&mut self, new: usize) -> Result<Operator> {
+        let before = self.api_server.writes().await?;
+        let operator = Operator::start(self.stage)?;
+        let done = self.proxied.reach(self.count()).await?;
+        self.add_time(
+            &format!("start, {new} of them new,"),
+            "start",
+            done,
+            &operator,
+        )?;
+        let writes = self.api_server.writes().await?.beyond(&before);
+        eprintln!("  {writes}");
+        let figure = format!("{}: PATCH and APPLY for each new one", self.count());
+        let each = writes.patches() / new as f64;
+        self.report.add(figure, each, "requests", Goal::None);
+        Ok(operator)
+    }
+
+    async fn rest(&mut self, operator: &Operator) -> Result<()> {
+        let (cpu, writes) = (operator.cpu()?, self.api_server.writes().await?);
+        time::sleep(REST).await;
+        let cpu = 100.0 * (operator.cpu()? - cpu) / REST.as_secs_f64();
+        let writes = self.api_server.writes().await?.beyond(&writes);
+        let figure = format!("{}: CPU at rest", self.count());
+        self.report
+            .add(figure, cpu, "% of a core", Goal::Below(2.0));
+        let figure = format!("{}: API writes at rest, in {REST:?}", self.count());
+        let goal = Goal::AtMost(0.0);
+        self.report.add(figure, writes.total(), "requests", goal);
+        self.add_memory("start", operator)?;
+        Ok(())
+    }
+
+    /// What is gone with the operator was the operator's.
+    async fn stop_counting_watches(&mut self, operator: Operator) -> Result<()> {
+        let with: Requests = self.api_server.watches().await?;
+        operator.stop().await?;
+        time::sleep(Duration::from_secs(1)).await;
+        let watches = with.beyond(&self.api_server.watches().await?);
+        eprintln!("  {watches}");
+        let figure = format!("{}: API watches", self.count());
+        self.report
+            .add(figure, watches.total(), "watches", Goal::AtMost(15.0))
+            .theirs("2 for each");
+        Ok(())
+    }
+
+    /// Returns the MiB that it took.
+    async fn restart(&mut self) -> Result<f64> {
+        let before = self.api_server.writes().await?;
+        let operator = Operator::start(self.stage)?;
+        let done = operator.settles(self.count()).await?;
+        self.add_time("restart", "restart", done, &operator)?;
+        self.settle().await?;
+        let writes = self.api_server.writes().await?.beyond(&before);
+        let figure = format!("{}: API writes after restart", self.count());
+        let goal = Goal::AtMost(0.0);
+        self.report.add(figure, writes.total(), "in all", goal);
+        let resident = self.add_memory("restart", &operator)?;
+        operator.stop().await?;
+        Ok(resident)
+    }
+
+    /// CPU tells more than time where others work on the same machine.
+    fn add_time(
+        &mut self,
+        what: &str,
+        series: &str,
+        done: Instant,
+        operator: &Operator,
+    ) -> Result<()> {
+        let took = (done - operator.started).as_secs_f64();
+        let figure = format!("{}: from {what} to all reconciled", self.count());
+        let goal = if self.count() <= MANY {
+            Goal::Below(60.0)
+        } else {
+            Goal::None
+        };
+        let count = self.count();
+        self.report
+            .add(figure, took, "s", goal)
+            .mark("reconciled", series, count);
+        let figure = format!("{count}: CPU of the operator until then");
+        self.report
+            .add(figure, operator.cpu()?, "s of a core", Goal::None);
+        Ok(())
+    }
+
+    fn add_memory(&mut self, after: &str, operator: &Operator) -> Result<f64> {
+        let memory = operator.memory()?;
+        let count = self.count();
+        let goal = if count <= MANY {
+            Goal::Below(75.0)
+        } else {
+            Goal::None
+        };
+        for (when, mib) in [("now", memory.resident), ("at most", memory.peak)] {
+            let figure = format!("{count}: resident memory after {after}, {when}");
+            let row = self.report.add(figure, mib, "MiB", goal);
+            if when == "now" {
+                row.mark("memory", &format!("after {after}"), count);
+            }
+        }
+        Ok(memory.resident)
+    }
+}

@@ -1,0 +1,48 @@
+//! Resolvers that come and go while many sleep.
+
+use super::Measurement;
+use crate::{operator::Operator, resolver, stage::Stage, witness::Listing};
+use anyhow::Result;
+use elasti_e2e::report::Goal;
+use tokio::time::Instant;
+
+impl Measurement<'_> {
+    pub(super) async fn resolvers(&mut self) -> Result<()> {
+        self.report.part(
+            "A resolver's going and coming with all of them asleep",
+            "elasti-figures --only growth,resolvers",
+        );
+        let operator = Operator::start(self.stage)?;
+        operator.settles(self.count()).await?;
+        self.lose_and_regain_a_resolver(Goal::None).await?;
+        operator.stop().await
+    }
+
+    pub(super) async fn lose_and_regain_a_resolver(&mut self, goal: Goal) -> Result<()> {
+        let Stage {
+            client, resolver, ..
+        } = self.stage;
+        let namespace = self.stage.namespace();
+        let asleep = self.proxied.asleep().await?.len();
+        let mut listing = Listing::watch(client, namespace, resolver::SECOND);
+        listing.reach(asleep).await?;
+        for (second, what, until) in [
+            (false, "a resolver goes, until no slice names it", 0),
+            (true, "a resolver comes, until every slice names it", asleep),
+        ] {
+            let before = self.api_server.writes().await?;
+            let begun = Instant::now();
+            resolver.announce_second(client, namespace, second).await?;
+            let done = listing.reach(until).await?;
+            let took = done.saturating_duration_since(begun).as_secs_f64();
+            self.report
+                .add(format!("{asleep} asleep, {what}"), took, "s", goal);
+            self.calm().await?;
+            let writes = self.api_server.writes().await?.beyond(&before);
+            let slices = writes.of("endpointslices") - 1.0;
+            let figure = format!("{asleep} asleep, {what}: slices written");
+            self.report.add(figure, slices, "slices", Goal::None);
+        }
+        Ok(())
+    }
+}
