@@ -89,8 +89,11 @@ demo: prometheus ## See it work on a local cluster: asleep, woken by a visitor, 
 
 bench: prometheus haproxy nginx h2load ## How long requests wait, what is lost, what operator and resolver cost: 15 minutes, written to docs/benchmarks
 	$(SAY) "Building operator, resolver and what measures them (six minutes the first time)"
-	$(CARGO) build --quiet --release --package elasti-operator --package elasti-resolver --package elasti-e2e --bins
-	@hack/bench $(OUT)/release '$(REVISION)' docs/benchmarks
+	$(CARGO) build --quiet --release --package elasti-operator --package elasti-resolver --bins
+	$(CARGO) build --quiet --profile measure --package elasti-cluster --package elasti-e2e --bin elasti-cluster --bin elasti-echo \
+	  --bin elasti-wake-figures --bin elasti-resolver-figures --bin elasti-figures --bin elasti-benchmarks
+	@ln -f $(OUT)/release/elasti-{operator,resolver} $(OUT)/measure
+	@hack/bench $(OUT)/measure '$(REVISION)' docs/benchmarks
 
 cluster-up: $(CLUSTER) ## Start the local cluster, or find it running
 	$(CLUSTER) up
