@@ -51,6 +51,10 @@ pub struct ReadinessCheck {
 
     /// How often in a row it has to pass.
     pub success_threshold: i32,
+
+    /// How often in a row it has to fail before a pod that passed has to pass again.
+    #[serde(default = "usual_failures")]
+    pub failure_threshold: i32,
 }
 
 /// A request over HTTP.
@@ -89,4 +93,9 @@ pub struct GrpcCheck {
 
 fn is_zero(seconds: &i32) -> bool {
     *seconds == 0
+}
+
+/// As Kubernetes has it.
+fn usual_failures() -> i32 {
+    3
 }

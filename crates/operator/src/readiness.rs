@@ -64,6 +64,7 @@ fn check(container: &Container, probe: &Probe, startup: bool) -> Result<Readines
         initial_delay_seconds: or(probe.initial_delay_seconds, 0),
         timeout_seconds: or(probe.timeout_seconds, 1),
         success_threshold: or(probe.success_threshold, 1),
+        failure_threshold: or(probe.failure_threshold, 3),
     })
 }
 
@@ -156,7 +157,7 @@ mod tests {
                 "startupProbe": {"tcpSocket": {"port": "http"}},
                 "readinessProbe": {
                     "httpGet": {"port": "http", "path": "ready", "scheme": "HTTPS", "httpHeaders": [{"name": "Host", "value": "web"}]},
-                    "initialDelaySeconds": 2, "timeoutSeconds": 3, "successThreshold": 4,
+                    "initialDelaySeconds": 2, "timeoutSeconds": 3, "successThreshold": 4, "failureThreshold": 5,
                 },
             },
             {"name": "silent"},
@@ -176,12 +177,14 @@ mod tests {
             (
                 web.initial_delay_seconds,
                 web.timeout_seconds,
-                web.success_threshold
+                web.success_threshold,
+                web.failure_threshold
             ),
-            (2, 3, 4)
+            (2, 3, 4, 5)
         );
         assert_eq!(rpc.grpc.as_ref().unwrap().service, "shop");
         assert_eq!((rpc.timeout_seconds, rpc.success_threshold), (1, 1));
+        assert_eq!(rpc.failure_threshold, 3);
         assert_eq!(of(json!([{"name": "web"}])), Ok(Readiness::default()));
     }
 

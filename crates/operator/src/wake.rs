@@ -298,10 +298,13 @@ async fn directory(State(operator): State<Arc<Operator>>) -> Json<Directory> {
     });
     let entry = |(key, object): (Key, Understood)| {
         let object = object.whole();
+        let mut status = object.status.clone().unwrap_or_default();
+        // Headers of probes may hold credentials.
+        status.readiness = None;
         let entry = DirectoryEntry {
             name: key.name.to_string(),
             spec: object.spec.clone(),
-            status: object.status.clone().unwrap_or_default(),
+            status,
         };
         (key.beside(&object.spec.service).to_string(), entry)
     };

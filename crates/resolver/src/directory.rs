@@ -3,11 +3,11 @@
 
 mod facts;
 
-pub use self::facts::{Declared, Port, Ports, Ready};
+pub use self::facts::{Declared, Listed, Port, Ports, Ready};
 
 use crate::{
     metrics::Metrics,
-    room::{House, Limits, Room},
+    room::{House, Limits, Pod, Room, Seen},
     route::{Table, Way},
 };
 use elasti_api::{Mode, ReadinessCheck, Release, names};
@@ -135,13 +135,17 @@ impl Directory {
         let Some(entry) = known.rooms.get(service) else {
             return;
         };
-        let mut ready = known.endpoints(service, |slice| slice.addresses.iter().copied());
+        let mut ready = known.endpoints(service, |pod| pod.ready);
+        let release = match ready.is_empty() {
+            true => Release::EarliestReady,
+            false => Release::KubernetesReady,
+        };
         self.let_early_in(known, service, entry, &mut ready);
         if self.dial == Dial::ClusterIp {
             known.dial_the_service(service, &mut ready);
         }
         if let Some(took) = entry.room.publish(&ready) {
-            self.metrics.woken(&entry.room, took);
+            self.metrics.woken(&entry.room, release, took);
         }
     }
 
@@ -162,38 +166,33 @@ impl Directory {
         entry: &Entry,
         ready: &mut HashMap<Arc<str>, Vec<SocketAddr>>,
     ) {
-        let checks = self.checks(entry);
-        let starting = match checks {
-            Some(_) => known.endpoints(service, |slice| slice.starting.iter().copied()),
-            None => HashMap::new(),
-        };
-        let mut ports: HashMap<IpAddr, Vec<u16>> = HashMap::new();
-        for socket in starting.values().flatten() {
-            ports.entry(socket.ip()).or_default().push(socket.port());
-        }
-        let addresses = ready.values().flatten().map(SocketAddr::ip).collect();
         let room = &entry.room;
-        for won in room.set_starting(&checks.unwrap_or_default(), &ports, &addresses) {
+        for won in room.set_pods(self.checks(entry), known.pods(service)) {
             self.metrics.won(room, won);
         }
-        for (port, sockets) in starting {
-            let mut passed = sockets
+        for (port, sockets) in known.endpoints(service, |pod| !pod.ready) {
+            let early = sockets
                 .into_iter()
-                .filter(|socket| room.has_passed(socket.ip()));
-            if let Some(first) = passed.next() {
-                let known = ready.entry(port).or_default();
-                known.push(first);
-                known.extend(passed);
+                .filter(|socket| room.has_let_in(*socket));
+            let early: Vec<_> = early.collect();
+            if !early.is_empty() {
+                ready.entry(port).or_default().extend(early);
             }
         }
     }
 
     /// A pod is ready by its own measure: whoever waits for it is released before this returns.
-    pub(crate) fn passed(&self, room: &Room, address: IpAddr) {
+    pub(crate) fn passed(&self, room: &Room, pod: &Pod, port: u16) {
         let known = self.known.lock();
-        if room.pass(address) {
-            self.publish(&known, &Key::new(&room.namespace, &room.service));
-        }
+        room.let_in(pod, port);
+        self.publish(&known, &Key::new(&room.namespace, &room.service));
+    }
+
+    /// It is not any more.
+    pub(crate) fn failed(&self, room: &Room, pod: &Pod) {
+        let known = self.known.lock();
+        room.send_back(pod);
+        self.publish(&known, &Key::new(&room.namespace, &room.service));
     }
 
     /// Resolves after a change of what the table is made of.
@@ -285,7 +284,10 @@ impl Known {
         let candidates = users.filter_map(|key| Some((key, self.declared.get(key)?)));
         let oldest = candidates.min_by_key(|(key, declared)| (declared.created, (*key).clone()));
         let Some((_, declared)) = oldest else {
-            self.rooms.remove(service);
+            if let Some(left) = self.rooms.remove(service) {
+                // Whoever looks after its pods ends.
+                left.room.set_pods(None, HashMap::new());
+            }
             self.by_service.remove(service);
             return None;
         };
@@ -332,21 +334,45 @@ impl Known {
         services
     }
 
-    fn endpoints<'a, I: Iterator<Item = IpAddr>>(
-        &'a self,
-        service: &Key,
-        of: impl Fn(&'a Ready) -> I,
-    ) -> HashMap<Arc<str>, Vec<SocketAddr>> {
+    fn slices(&self, service: &Key) -> impl Iterator<Item = &Ready> {
         let slices = self.slices_of.get(service).into_iter().flatten();
+        slices.filter_map(|key| self.ready.get(key))
+    }
+
+    fn endpoints(
+        &self,
+        service: &Key,
+        of: impl Fn(&&Listed) -> bool,
+    ) -> HashMap<Arc<str>, Vec<SocketAddr>> {
         let mut all: HashMap<Arc<str>, Vec<SocketAddr>> = HashMap::new();
-        for slice in slices.filter_map(|key| self.ready.get(key)) {
+        for slice in self.slices(service) {
             for (name, number) in &slice.ports {
+                let pods = slice.pods.iter().filter(&of);
                 all.entry(name.clone())
                     .or_default()
-                    .extend(of(slice).map(|ip| SocketAddr::new(ip, *number)));
+                    .extend(pods.map(|pod| SocketAddr::new(pod.address, *number)));
             }
         }
         all.retain(|_, addresses| !addresses.is_empty());
+        all
+    }
+
+    fn pods(&self, service: &Key) -> HashMap<IpAddr, Seen> {
+        let mut all: HashMap<IpAddr, Seen> = HashMap::new();
+        for slice in self.slices(service) {
+            for pod in &slice.pods {
+                let seen = all.entry(pod.address).or_insert_with(|| Seen {
+                    uid: pod.uid.clone(),
+                    ports: Vec::new(),
+                    ready: pod.ready,
+                });
+                seen.ready |= pod.ready;
+                seen.ports
+                    .extend(slice.ports.iter().map(|(_, number)| number));
+                seen.ports.sort_unstable();
+                seen.ports.dedup();
+            }
+        }
         all
     }
 

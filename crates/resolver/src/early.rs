@@ -1,91 +1,129 @@
 //! Kubernetes looks at a starting pod once in a while. While somebody waits for it we look more often, in the
-//! same way, and let them go as soon as it passes.
+//! same way, and let them go as soon as it passes; then we look after it until Kubernetes does.
 
 mod check;
 
-use crate::{directory::Directory, room::Room};
+use self::check::Answer;
+use crate::{
+    directory::Directory,
+    room::{Pod, Room},
+};
 use elasti_api::ReadinessCheck;
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
-use std::{
-    collections::{HashMap, HashSet},
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use std::{future::pending, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Between two questions, at first and at last.
 const FIRST: Duration = Duration::from_millis(25);
 const LONGEST: Duration = Duration::from_millis(250);
-/// For a connection, where the template has no probe at all.
+/// For a connection to where the service sends its traffic.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Asks the pods of one room, and tells the directory who passed. Works until it is dropped.
-pub(crate) async fn ask(room: &Room, directory: &Directory) {
+/// Asks the pods of a room while somebody knocks for it, and goes on while there is need; unless somebody else
+/// does.
+pub(crate) async fn ask_beside(
+    knocks: impl Future<Output = ()>,
+    room: &Room,
+    directory: &Directory,
+) {
+    let mut knocks = pin!(knocks);
+    let _turn = tokio::select! {
+        turn = room.turn() => turn,
+        () = &mut knocks => return,
+    };
     let mut starting = room.starting();
-    let mut asked: HashMap<IpAddr, CancellationToken> = HashMap::new();
+    let need = async {
+        knocks.await;
+        let _ = starting.wait_for(|starting| starting.is_over()).await;
+    };
+    tokio::select! {
+        () = need => {}
+        () = ask(room, directory) => {}
+    }
+}
+
+/// One prober for each pod that somebody waits for, or that was let in. Works until it is dropped.
+async fn ask(room: &Room, directory: &Directory) {
+    let mut starting = room.starting();
+    let mut asked: Vec<(Arc<Pod>, DropGuard)> = Vec::new();
     let mut asking = FuturesUnordered::new();
     loop {
         {
             let now = starting.borrow_and_update();
-            let here: HashSet<IpAddr> = now.pods.iter().map(|pod| pod.address).collect();
-            asked.retain(|address, stop| {
-                let stays = here.contains(address);
-                if !stays {
-                    stop.cancel();
-                }
-                stays
+            asked.retain(|(pod, _)| {
+                let known = now.pods.get(&pod.address);
+                known.is_some_and(|known| Arc::ptr_eq(known, pod))
+                    && (now.awaited || pod.has_passed())
             });
-            let is_new = |address| !asked.contains_key(&address) && !room.has_passed(address);
-            let new: Vec<_> = now
-                .pods
-                .iter()
-                .filter(|pod| pod.askable && is_new(pod.address))
-                .collect();
-            for pod in new {
+            let wanted = now.pods.values().filter(|_| now.awaited);
+            for pod in wanted {
+                let is_asked = |(other, _): &(Arc<Pod>, _)| Arc::ptr_eq(other, pod);
+                let Some(checks) = pod.checks().filter(|_| !asked.iter().any(is_asked)) else {
+                    continue;
+                };
                 let stop = CancellationToken::new();
-                asked.insert(pod.address, stop.clone());
-                let (address, since) = (pod.address, pod.since);
-                let (checks, ports) = (now.checks.clone(), pod.ports.clone());
+                asked.push((pod.clone(), stop.clone().drop_guard()));
+                let (pod, checks) = (pod.clone(), checks.clone());
                 asking.push(async move {
-                    let passes = passes(address, &ports, &checks, since);
-                    stop.run_until_cancelled(passes).await.map(|()| address)
+                    let attended = attend(room, directory, &pod, &checks);
+                    stop.run_until_cancelled(attended).await
                 });
             }
         }
         tokio::select! {
-            Some(passed) = asking.next(), if !asking.is_empty() => {
-                if let Some(address) = passed {
-                    asked.remove(&address);
-                    directory.passed(room, address);
-                }
-            }
+            Some(_) = asking.next(), if !asking.is_empty() => {}
             _ = starting.changed() => {}
         }
     }
 }
 
-/// Resolves when every container that has a probe has passed.
-async fn passes(address: IpAddr, ports: &[u16], checks: &[ReadinessCheck], since: Instant) {
-    if checks.is_empty() {
-        let sockets = ports.iter().map(|port| SocketAddr::new(address, *port));
-        join_all(sockets.map(accepts)).await;
-        return;
+/// Lets it in when it passes, and sends it back when it fails or is said to.
+async fn attend(room: &Room, directory: &Directory, pod: &Pod, checks: &[ReadinessCheck]) {
+    loop {
+        let doubted = pod.doubted();
+        passes(pod, checks).await;
+        let open = async |port: &u16| {
+            accepts(SocketAddr::new(pod.address, *port)).await;
+            directory.passed(room, pod, *port);
+        };
+        let opens = async {
+            join_all(pod.seen.ports.iter().map(open)).await;
+            pending().await
+        };
+        tokio::select! {
+            () = opens => {}
+            () = fails(pod, checks) => {}
+            () = doubted => {}
+        }
+        directory.failed(room, pod);
     }
+}
+
+/// Resolves when every container that has a probe has passed.
+async fn passes(pod: &Pod, checks: &[ReadinessCheck]) {
+    let (since, rests) = pod.times();
+    sleep_until(rests).await;
     let mut containers: Vec<&str> = checks.iter().map(|check| &*check.container).collect();
     containers.dedup();
-    let of = |container: &str| {
-        let own = checks
-            .iter()
-            .filter(move |check| check.container == container);
-        let own: Vec<&ReadinessCheck> = own.collect();
-        async move {
-            for check in own {
-                in_a_row(address, check, since).await;
-            }
+    let passes = async |container: &str| {
+        for check in checks.iter().filter(|check| check.container == container) {
+            let ask = || check::ask(pod.address, check);
+            in_a_row(check, since, ask).await;
         }
     };
-    join_all(containers.into_iter().map(of)).await;
+    join_all(containers.into_iter().map(passes)).await;
+}
+
+/// Resolves when a probe that goes on with the pod has failed so often that Kubernetes would not call it ready
+/// any more.
+async fn fails(pod: &Pod, checks: &[ReadinessCheck]) {
+    let lasting = checks.iter().filter(|check| !check.startup);
+    let fails = lasting.map(|check| too_often(check, || check::ask(pod.address, check)));
+    let mut all: FuturesUnordered<_> = fails.collect();
+    if all.next().await.is_none() {
+        pending().await
+    }
 }
 
 async fn accepts(socket: SocketAddr) {
@@ -96,17 +134,19 @@ async fn accepts(socket: SocketAddr) {
 }
 
 /// Until it has passed as often in a row as it has to.
-async fn in_a_row(address: IpAddr, check: &ReadinessCheck, since: Instant) {
-    let seconds = |count: i32| Duration::from_secs(count.try_into().unwrap_or_default());
-    sleep_until(since + seconds(check.initial_delay_seconds)).await;
+async fn in_a_row<F: Future<Output = Answer>>(
+    check: &ReadinessCheck,
+    since: Instant,
+    ask: impl Fn() -> F,
+) {
+    let delay = check.initial_delay_seconds.try_into().unwrap_or_default();
+    sleep_until(since + Duration::from_secs(delay)).await;
     let mut pause = FIRST;
     let mut passed = 0;
     loop {
-        let patience = seconds(check.timeout_seconds);
-        passed = if check::passes(address, check, patience).await {
-            passed + 1
-        } else {
-            0
+        passed = match ask().await {
+            Answer::Passed => passed + 1,
+            Answer::Failed | Answer::Refused => 0,
         };
         if passed >= check.success_threshold {
             return;
@@ -115,7 +155,23 @@ async fn in_a_row(address: IpAddr, check: &ReadinessCheck, since: Instant) {
     }
 }
 
+/// Until it has failed as often in a row as it may not, or nobody listens any more.
+async fn too_often<F: Future<Output = Answer>>(check: &ReadinessCheck, ask: impl Fn() -> F) {
+    let mut failed = 0;
+    while failed < check.failure_threshold {
+        sleep(LONGEST).await;
+        failed = match ask().await {
+            Answer::Passed => 0,
+            Answer::Failed => failed + 1,
+            Answer::Refused => return,
+        };
+    }
+}
+
 async fn wait(pause: &mut Duration) {
     sleep(*pause).await;
     *pause = pause.mul_f64(1.5).min(LONGEST);
 }
+
+#[cfg(test)]
+mod tests;

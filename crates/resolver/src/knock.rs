@@ -21,7 +21,7 @@ use tokio::{
     net::TcpStream,
     sync::{mpsc, watch},
     task::JoinSet,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 /// The replicas of the operator.
@@ -65,10 +65,8 @@ pub async fn work(
                 Some(room) => {
                     let (operators, directory) = (operators.clone(), directory.clone());
                     tasks.spawn(async move {
-                        tokio::select! {
-                            () = insist(&room, || operators.knock(&room)) => {}
-                            () = early::ask(&room, &directory) => {}
-                        }
+                        let knocks = insist(&room, || operators.knock(&room));
+                        early::ask_beside(knocks, &room, &directory).await;
                     });
                 }
                 None => return,
@@ -88,8 +86,10 @@ async fn insist<F: Future<Output = bool>>(room: &Room, knock: impl Fn() -> F) {
             .min(longest);
         times = if heard { times + 1 } else { times.min(4) + 1 };
         let pause = pause.mul_f64(1.0 + 0.2 * chance());
-        if timeout(pause, room.awake()).await.is_ok() {
-            times = 0;
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = room.awake() => times = 0,
+            () = room.left() => {}
         }
         if !room.still_wants_knocks() {
             return;
@@ -197,7 +197,7 @@ mod tests {
     use crate::room::{House, Limits};
     use futures::future::join_all;
     use std::{cell::Cell, collections::HashMap, future::ready};
-    use tokio::task::yield_now;
+    use tokio::{task::yield_now, time::Instant};
 
     const PORT: &str = "http";
 
@@ -240,5 +240,23 @@ mod tests {
             () = knocking => {}
             () = days => {}
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_knocks_once_more_when_the_last_has_left() {
+        let limits = Limits {
+            patience: Duration::from_secs(60),
+            seats: 1,
+        };
+        let (knocks, _heard) = mpsc::channel(1);
+        let room = Room::new(&House::new(1, knocks), "shop", "web", limits);
+        let begun = Instant::now();
+        let sits = async {
+            let mut visit = room.visit();
+            let stays = timeout(Duration::from_millis(1_500), visit.endpoint(PORT));
+            assert!(stays.await.is_err());
+        };
+        tokio::join!(sits, insist(&room, || ready(true)));
+        assert_eq!(begun.elapsed(), Duration::from_millis(1_500));
     }
 }

@@ -1,6 +1,7 @@
 //! Metrics, by KubeElasti's names and some of our own. No label has a value that a client can choose.
 
 use crate::{directory::Directory, proxy::answer::Refusal, room::Room};
+use elasti_api::Release;
 use http::{Method, StatusCode};
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry,
@@ -89,8 +90,8 @@ impl Metrics {
             cold: histogram(
                 registry,
                 "cold_start_seconds",
-                "Seconds from the first request for a sleeping target to its first ready endpoint",
-                &["namespace", "source"],
+                "Seconds from the first request for a sleeping target to its first ready endpoint, by what let it go",
+                &["namespace", "source", "release"],
             )?,
             held: histogram(
                 registry,
@@ -190,9 +191,13 @@ impl Metrics {
             .observe(won.as_secs_f64());
     }
 
-    pub fn woken(&self, room: &Room, took: Duration) {
+    pub fn woken(&self, room: &Room, release: Release, took: Duration) {
+        let release = match release {
+            Release::EarliestReady => "EarliestReady",
+            Release::KubernetesReady => "KubernetesReady",
+        };
         self.cold
-            .with_label_values(&[&*room.namespace, &*room.service])
+            .with_label_values(&[&*room.namespace, &*room.service, release])
             .observe(took.as_secs_f64());
     }
 
@@ -335,7 +340,6 @@ mod tests {
         directory::Dial,
         room::{House, Limits},
     };
-    use elasti_api::Release;
     use std::collections::BTreeSet;
     use tokio::sync::mpsc;
 
@@ -365,7 +369,7 @@ mod tests {
         metrics.refused(None, &method, Refusal::Unknown, Duration::ZERO);
         metrics.found(true, Some(&room));
         metrics.held(&room, Some(Duration::ZERO));
-        metrics.woken(&room, Duration::ZERO);
+        metrics.woken(&room, Release::EarliestReady, Duration::ZERO);
         metrics.won(&room, Duration::ZERO);
         metrics.dialled(Dialled::Reached, Duration::ZERO);
         metrics.knocked("success");

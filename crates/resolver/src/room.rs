@@ -7,14 +7,14 @@ mod starting;
 
 pub use self::{
     endpoint::{Busy, Endpoint, Lease},
-    starting::{Pod, Starting},
+    starting::{Pod, Seen, Starting},
 };
 
 use self::{door::Door, starting::Nursery};
 use elasti_api::ReadinessCheck;
 use parking_lot::Mutex;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{Mutex as AsyncMutex, MutexGuard, Semaphore, mpsc, watch},
     task::yield_now,
     time::{Instant, timeout_at},
 };
@@ -51,6 +51,8 @@ pub struct Room {
     endpoints: watch::Sender<Endpoints>,
     door: Door,
     nursery: Nursery,
+    /// Of who asks its pods.
+    turn: AsyncMutex<()>,
     waiting: AtomicUsize,
     /// Whether resolvers receive its traffic, and the operator has to hear of it.
     proxied: watch::Sender<bool>,
@@ -140,6 +142,7 @@ impl Room {
             endpoints: watch::Sender::default(),
             door: Door::shut(),
             nursery: Nursery::default(),
+            turn: AsyncMutex::default(),
             waiting: AtomicUsize::new(0),
             proxied: watch::Sender::new(false),
             knocking: AtomicBool::new(false),
@@ -214,41 +217,38 @@ impl Room {
         Some(cold??.elapsed())
     }
 
-    /// Pods that are not ready as far as Kubernetes knows.
+    /// Its pods, ready or not, and whether somebody waits.
     pub fn starting(&self) -> watch::Receiver<Starting> {
         self.nursery.watch()
     }
 
-    /// How long before Kubernetes they were known to be ready of whom it says so now.
-    pub fn set_starting(
+    /// How long before Kubernetes they were let in whom it calls ready now.
+    pub fn set_pods(
         &self,
-        checks: &Arc<[ReadinessCheck]>,
-        starting: &HashMap<IpAddr, Vec<u16>>,
-        ready: &HashSet<IpAddr>,
+        checks: Option<Arc<[ReadinessCheck]>>,
+        pods: HashMap<IpAddr, Seen>,
     ) -> Vec<Duration> {
-        self.nursery.set(checks, starting, ready)
+        self.nursery.set(checks, pods)
     }
 
-    /// It is ready by its own measure. Whether that is news.
-    pub fn pass(&self, address: IpAddr) -> bool {
-        self.nursery.pass(address)
+    /// Resolves when nobody else asks its pods.
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
     }
 
-    pub fn has_passed(&self, address: IpAddr) -> bool {
-        self.nursery.has_passed(address)
+    /// It is ready by its own measure, at this port.
+    pub fn let_in(&self, pod: &Pod, port: u16) {
+        self.nursery.let_in(pod, port);
     }
 
-    /// A pod that passed does not take connections after all.
-    fn revoke(&self, address: IpAddr) {
-        if !self.nursery.revoke(address) {
-            return;
-        }
-        self.change_endpoints(|known| {
-            for endpoints in known.values_mut() {
-                endpoints.retain(|endpoint| endpoint.address.ip() != address);
-            }
-            true
-        });
+    /// It is not, after all.
+    pub fn send_back(&self, pod: &Pod) {
+        self.nursery.send_back(pod);
+    }
+
+    /// Whether it was let in before Kubernetes called it ready.
+    pub fn has_let_in(&self, socket: SocketAddr) -> bool {
+        self.nursery.has_let_in(socket)
     }
 
     /// The door is as the endpoints are before anybody can look at them.
@@ -327,6 +327,17 @@ impl Room {
         let _ = endpoints.wait_for(any).await;
     }
 
+    /// Resolves when nobody waits.
+    pub async fn left(&self) {
+        let mut starting = self.starting();
+        let _ = starting.wait_for(|starting| !starting.awaited).await;
+    }
+
+    fn look(&self) {
+        self.nursery
+            .look(|| self.waiting.load(Ordering::SeqCst) > 0);
+    }
+
     fn grows_cold(&self) {
         if !self.is_awake() {
             self.cold.lock().get_or_insert_with(Instant::now);
@@ -341,10 +352,20 @@ impl Room {
         };
         take(&self.waiting, seats).map_err(|_| Turned::Full)?;
         if take(&self.house.taken, self.house.seats).is_err() {
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            self.rise();
             return Err(Turned::Full);
         }
+        if !self.nursery.is_awaited() {
+            self.look();
+        }
         Ok(Seat(self.clone()))
+    }
+
+    fn rise(&self) {
+        if self.waiting.fetch_sub(1, Ordering::SeqCst) == 1 {
+            *self.cold.lock() = None;
+            self.look();
+        }
     }
 }
 
@@ -375,7 +396,9 @@ impl Visit {
     /// It could not be reached, for whatever reason: another one first, if there is time left.
     pub fn failed(&mut self, endpoint: &Busy) -> Result<(), Turned> {
         self.avoided = Some(endpoint.address());
-        self.room.revoke(endpoint.address().ip());
+        if endpoint.is_shunned() {
+            self.room.nursery.doubt(endpoint.address());
+        }
         if Instant::now() < self.deadline {
             Ok(())
         } else {
@@ -404,7 +427,7 @@ impl Visit {
                 endpoint::Choice::This(busy) if has_turn || self.seat.is_none() => {
                     if self.seat.take().is_some() && self.slept {
                         self.held = Some(self.begun.elapsed());
-                        self.early = self.room.has_passed(busy.address().ip());
+                        self.early = self.room.has_let_in(busy.address());
                     }
                     return Ok(busy);
                 }
@@ -421,7 +444,10 @@ impl Visit {
             };
             if self.seat.is_none() {
                 self.seat = Some(self.room.sit()?);
-                self.room.grows_cold();
+                // Whoever comes back has been counted.
+                if self.avoided.is_none() {
+                    self.room.grows_cold();
+                }
             }
             if self.room.is_awake() {
                 self.room.report();
@@ -455,9 +481,7 @@ fn any(endpoints: &Endpoints) -> bool {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
-            *self.0.cold.lock() = None;
-        }
+        self.0.rise();
         self.0.house.taken.fetch_sub(1, Ordering::AcqRel);
     }
 }

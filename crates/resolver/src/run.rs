@@ -304,9 +304,10 @@ impl<'a> View<'a> {
         let learn = |change| {
             let mut slices = slices.lock();
             crate::directory::differences(&mut slices, change);
-            let addresses = slices.values().flat_map(|slice| &slice.addresses);
+            let replicas = slices.values().flat_map(|slice| &slice.pods);
+            let addresses = replicas.filter(|pod| pod.ready).map(|pod| pod.address);
             let port = settings.operator_port;
-            let known = addresses.map(|ip| SocketAddr::new(*ip, port)).collect();
+            let known = addresses.map(|ip| SocketAddr::new(ip, port)).collect();
             tell.send_replace(known);
         };
         let report = |health: Health| {

@@ -9,7 +9,7 @@ use elasti_core::probe::ProbeRules;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     core::v1::Service,
-    discovery::v1::{Endpoint, EndpointConditions, EndpointSlice},
+    discovery::v1::{Endpoint, EndpointSlice},
 };
 use kube::{ResourceExt, api::DynamicObject};
 use serde::Deserialize;
@@ -49,15 +49,21 @@ pub struct Port {
     pub speaks: Speaks,
 }
 
-/// What is ready behind a service, as one slice of its private copy says.
+/// What is behind a service, as one slice of its private copy says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ready {
     /// The public one.
     pub service: Arc<str>,
     pub ports: Vec<(Arc<str>, u16)>,
-    pub addresses: Vec<IpAddr>,
-    /// Not ready, and not about to end.
-    pub starting: Vec<IpAddr>,
+    /// Those that are ready, and those that may be.
+    pub pods: Vec<Listed>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    pub address: IpAddr,
+    pub uid: Arc<str>,
+    pub ready: bool,
 }
 
 // === impl Declared ===
@@ -70,8 +76,9 @@ impl Declared {
         let mut spec = ElastiServiceSpec::deserialize(&object.data["spec"]).ok()?;
         // They may hold credentials, and everybody may ask for the directory.
         spec.triggers.clear();
-        let status = ElastiServiceStatus::deserialize(&object.data["status"]).ok();
-        let readiness = status.as_ref().and_then(|status| status.readiness.as_ref());
+        let mut status = ElastiServiceStatus::deserialize(&object.data["status"]).ok();
+        // So may the headers of probes.
+        let readiness = status.as_mut().and_then(|status| status.readiness.take());
         let hold = spec.hold.as_ref();
         let timeout = hold.and_then(|hold| hold.timeout.as_ref());
         let seats = hold.and_then(|hold| hold.max_pending);
@@ -91,7 +98,7 @@ impl Declared {
             seats: seats.and_then(|seats| seats.try_into().ok()),
             probe_rules: spec.probe_response.clone(),
             release: hold.and_then(|hold| hold.release),
-            checks: readiness.map(|readiness| readiness.checks.as_slice().into()),
+            checks: readiness.map(|readiness| readiness.checks.into()),
             object: Arc::new(ElastiService {
                 metadata: object.metadata,
                 spec,
@@ -118,11 +125,9 @@ impl From<Service> for Ports {
         let spec = service.spec.unwrap_or_default();
         let ips = spec.cluster_ips.unwrap_or_default();
         let ports = spec.ports.unwrap_or_default();
-        let tcp = ports.into_iter().filter(|port| {
-            port.protocol
-                .as_deref()
-                .is_none_or(|protocol| protocol == "TCP")
-        });
+        let tcp = ports
+            .into_iter()
+            .filter(|port| is_tcp(port.protocol.as_deref()));
         let port = |port: k8s_openapi::api::core::v1::ServicePort| {
             Some(Port {
                 number: port.port.try_into().ok()?,
@@ -143,29 +148,38 @@ impl From<Service> for Ports {
 impl From<EndpointSlice> for Ready {
     fn from(slice: EndpointSlice) -> Self {
         let label = slice.labels().get(PRIVATE_LABEL);
-        let ports = slice.ports.iter().flatten().filter_map(|port| {
+        let ports = slice.ports.iter().flatten();
+        let tcp = ports.filter(|port| is_tcp(port.protocol.as_deref()));
+        let ports = tcp.filter_map(|port| {
             let name = port.name.clone().unwrap_or_default();
             Some((name.into(), port.port?.try_into().ok()?))
         });
-        let says = |endpoint: &Endpoint, what: fn(&EndpointConditions) -> Option<bool>| {
-            endpoint.conditions.as_ref().and_then(what)
-        };
-        let is_ready = |endpoint: &&Endpoint| says(endpoint, |is| is.ready).unwrap_or(true);
-        let ends = |endpoint: &Endpoint| says(endpoint, |is| is.terminating).unwrap_or(false);
-        let (ready, others): (Vec<_>, Vec<_>) = slice.endpoints.iter().partition(is_ready);
-        let starting = others.into_iter().filter(|endpoint| !ends(endpoint));
         Self {
             service: label.map(String::as_str).unwrap_or_default().into(),
             ports: ports.collect(),
-            addresses: addresses(ready),
-            starting: addresses(starting),
+            pods: slice.endpoints.iter().flat_map(listed).collect(),
         }
     }
 }
 
-fn addresses<'a>(endpoints: impl IntoIterator<Item = &'a Endpoint>) -> Vec<IpAddr> {
-    let addresses = endpoints
-        .into_iter()
-        .flat_map(|endpoint| &endpoint.addresses);
-    addresses.filter_map(|text| text.parse().ok()).collect()
+/// At all of its addresses, unless it is about to end.
+fn listed(endpoint: &Endpoint) -> impl Iterator<Item = Listed> {
+    let conditions = endpoint.conditions.as_ref();
+    let ready = conditions.and_then(|is| is.ready).unwrap_or(true);
+    let ends = conditions.and_then(|is| is.terminating).unwrap_or(false);
+    let target = endpoint.target_ref.as_ref();
+    let uid = target.and_then(|target| target.uid.as_deref());
+    let uid: Arc<str> = uid.unwrap_or_default().into();
+    let addresses = endpoint.addresses.iter().filter(move |_| ready || !ends);
+    addresses.filter_map(move |text| {
+        Some(Listed {
+            address: text.parse().ok()?,
+            uid: uid.clone(),
+            ready,
+        })
+    })
+}
+
+fn is_tcp(protocol: Option<&str>) -> bool {
+    protocol.is_none_or(|protocol| protocol == "TCP")
 }

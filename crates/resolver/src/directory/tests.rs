@@ -1,5 +1,7 @@
 use super::*;
+use elasti_api::names::PRIVATE_LABEL;
 use elasti_runtime::watch::Scope;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -56,21 +58,34 @@ fn ports() -> Change<Ports> {
     Change::Applied(key, ports)
 }
 
-fn ready(addresses: &[&str]) -> Ready {
+fn slice(pods: &[(&str, bool)]) -> Ready {
+    let pod = |(address, ready): &(&str, bool)| Listed {
+        address: address.parse().unwrap(),
+        uid: "one".into(),
+        ready: *ready,
+    };
     Ready {
         service: "web".into(),
         ports: vec![("http".into(), 8080)],
-        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-        starting: Vec::new(),
+        pods: pods.iter().map(pod).collect(),
     }
+}
+
+fn ready(addresses: &[&str]) -> Ready {
+    let pods: Vec<_> = addresses.iter().map(|address| (*address, true)).collect();
+    slice(&pods)
 }
 
 /// Not ready, as far as Kubernetes knows.
 fn starting(address: &str) -> Ready {
-    Ready {
-        starting: vec![address.parse().unwrap()],
-        ..ready(&[])
-    }
+    slice(&[(address, false)])
+}
+
+/// The pod at this address, as the room knows it.
+fn pod(room: &Room, address: &str) -> Arc<Pod> {
+    let known = room.starting();
+    let known = known.borrow();
+    known.pods[&address.parse::<IpAddr>().unwrap()].clone()
 }
 
 /// With what its pods are asked, at these ports.
@@ -84,6 +99,7 @@ fn asked(web: &Declared, ports: &[i32]) -> Arc<Declared> {
         initial_delay_seconds: 0,
         timeout_seconds: 1,
         success_threshold: 1,
+        failure_threshold: 3,
     };
     Arc::new(Declared {
         checks: Some(ports.iter().map(check).collect()),
@@ -100,44 +116,88 @@ async fn a_pod_that_passes_is_reached_before_kubernetes_knows_until_it_fails() {
     let slice = Key::new("shop", "web-abc");
     directory.change_ready(Change::Applied(slice.clone(), starting("10.0.0.1")));
     assert!(!room.is_awake());
-    let (pod, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-    directory.passed(&room, other);
-    assert!(!room.is_awake(), "that one is not there");
-    directory.passed(&room, pod);
-    let mut visit = room.visit();
-    let reached = visit.endpoint("http").await.unwrap();
+    let one = pod(&room, "10.0.0.1");
+    directory.passed(&room, &one, 9090);
+    assert!(!room.is_awake(), "that port is not the service's");
+    directory.passed(&room, &one, 8080);
+    let reached = room.visit().endpoint("http").await.unwrap();
     assert_eq!(reached.address().to_string(), "10.0.0.1:8080");
-
-    visit.failed(&reached).unwrap();
+    directory.failed(&room, &one);
     assert!(!room.is_awake(), "it has to pass again");
-    directory.passed(&room, pod);
+    directory.passed(&room, &one, 8080);
     assert!(room.is_awake());
     directory.change_ready(Change::Applied(slice.clone(), ready(&["10.0.0.1"])));
-    visit.failed(&reached).unwrap();
+    directory.failed(&room, &one);
     assert!(room.is_awake(), "what Kubernetes says stands");
     directory.change_ready(Change::Applied(slice, ready(&[])));
-    directory.passed(&room, pod);
+    directory.passed(&room, &one, 8080);
     assert!(!room.is_awake(), "it ends");
 }
 
 #[tokio::test]
-async fn pods_of_another_template_are_left_to_kubernetes() {
+async fn nobody_looks_after_the_pods_of_a_service_that_nobody_speaks_for() {
     let directory = directory();
     let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
     directory.change_declared(Change::Applied(key.clone(), asked(&web, &[8080])));
-    let slice = Key::new("shop", "web-abc");
-    directory.change_ready(Change::Applied(slice.clone(), starting("10.0.0.1")));
-    directory.change_declared(Change::Applied(key, asked(&web, &[9090])));
-    let both = Ready {
-        starting: vec!["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()],
-        ..ready(&[])
-    };
-    directory.change_ready(Change::Applied(slice, both));
     let room = directory.room("shop", "web").unwrap();
-    let pods = room.starting().borrow().pods.clone();
-    let askable = pods.iter().filter(|pod| pod.askable);
-    let askable: Vec<_> = askable.map(|pod| pod.address.to_string()).collect();
-    assert_eq!(askable, ["10.0.0.2"], "{pods:?}");
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice, starting("10.0.0.1")));
+    directory.passed(&room, &pod(&room, "10.0.0.1"), 8080);
+    assert!(!room.starting().borrow().is_over());
+    directory.change_declared(Change::Deleted(key));
+    assert!(room.starting().borrow().is_over());
+}
+
+#[tokio::test]
+async fn whoever_passed_is_known_no_more_when_anything_is_new_about_it() {
+    let news: [fn(&mut Ready); 2] = [
+        |slice| slice.pods[0].uid = "another at its address".into(),
+        |slice| slice.ports[0].1 = 9090,
+    ];
+    for changes in news {
+        let directory = directory();
+        let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+        directory.change_declared(Change::Applied(key, asked(&web, &[8080])));
+        let room = directory.room("shop", "web").unwrap();
+        let (key, mut slice) = (Key::new("shop", "web-abc"), starting("10.0.0.1"));
+        directory.change_ready(Change::Applied(key.clone(), slice.clone()));
+        directory.passed(&room, &pod(&room, "10.0.0.1"), 8080);
+        directory.change_ready(Change::Applied(key.clone(), slice.clone()));
+        assert!(room.is_awake(), "nothing is new");
+        changes(&mut slice);
+        directory.change_ready(Change::Applied(key, slice.clone()));
+        assert!(!room.is_awake(), "{slice:?}");
+        assert_eq!(pod(&room, "10.0.0.1").seen.ports, [slice.ports[0].1]);
+        assert!(pod(&room, "10.0.0.1").checks().is_some());
+    }
+}
+
+#[tokio::test]
+async fn pods_of_another_template_are_left_to_kubernetes() {
+    for before in [Some(8080), None] {
+        let directory = directory();
+        let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+        let old = before.map_or(web.clone(), |port| asked(&web, &[port]));
+        directory.change_declared(Change::Applied(key.clone(), old));
+        let room = directory.room("shop", "web").unwrap();
+        let name = Key::new("shop", "web-abc");
+        let both = slice(&[("10.0.0.1", false), ("10.0.0.2", true)]);
+        directory.change_ready(Change::Applied(name.clone(), both));
+        if before.is_some() {
+            directory.passed(&room, &pod(&room, "10.0.0.1"), 8080);
+        }
+        directory.change_declared(Change::Applied(key, asked(&web, &[9090])));
+        assert!(
+            !pod(&room, "10.0.0.1").has_passed(),
+            "what is asked no more"
+        );
+        let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
+        let pods = slice(&all.map(|address| (address, false)));
+        directory.change_ready(Change::Applied(name, pods));
+        let is_asked = |address: &&str| pod(&room, address).checks().is_some();
+        let asked: Vec<_> = all.into_iter().filter(is_asked).collect();
+        assert_eq!(asked, ["10.0.0.3"], "and not one that was ready, either");
+    }
 }
 
 #[tokio::test]
@@ -149,7 +209,42 @@ async fn nobody_is_asked_where_kubernetes_shall_decide() {
     let slice = Key::new("shop", "web-abc");
     directory.change_ready(Change::Applied(slice, starting("10.0.0.1")));
     let room = directory.room("shop", "web").unwrap();
-    assert!(room.starting().borrow().pods.is_empty());
+    assert!(pod(&room, "10.0.0.1").checks().is_none());
+}
+
+#[test]
+fn pods_that_end_and_ports_of_other_protocols_are_left_out() {
+    let endpoint = |address: &str, ready: bool, terminating: bool| {
+        json!({
+            "addresses": [address],
+            "conditions": {"ready": ready, "terminating": terminating},
+            "targetRef": {"kind": "Pod", "uid": format!("of {address}")},
+        })
+    };
+    let slice: EndpointSlice = serde_json::from_value(json!({
+        "metadata": {"labels": {(PRIVATE_LABEL): "web"}},
+        "addressType": "IPv4",
+        "endpoints": [
+            endpoint("10.0.0.1", true, false),
+            endpoint("10.0.0.2", false, false),
+            endpoint("10.0.0.3", false, true),
+        ],
+        "ports": [
+            {"name": "dns", "port": 53, "protocol": "UDP"},
+            {"name": "http", "port": 8080, "protocol": "TCP"},
+            {"name": "plain", "port": 9090},
+        ],
+    }))
+    .unwrap();
+    let known = Ready::from(slice);
+    let pod = |address: &str, ready| Listed {
+        address: address.parse().unwrap(),
+        uid: format!("of {address}").into(),
+        ready,
+    };
+    assert_eq!(known.pods, [pod("10.0.0.1", true), pod("10.0.0.2", false)]);
+    let ports = [("http".into(), 8080), ("plain".into(), 9090)];
+    assert_eq!(known.ports, ports);
 }
 
 #[tokio::test]
@@ -177,6 +272,26 @@ async fn ready_endpoints_reach_the_room_at_once_in_whatever_order_things_are_tol
     assert!(!room.is_awake());
     directory.change_ready(Change::Listed(Scope::All, Vec::new()));
     assert!(!room.is_awake(), "a re-list leaves no ghosts");
+}
+
+#[test]
+fn headers_of_probes_are_for_those_who_ask_them() {
+    let (_, web) = declared("web", "2024-01-01T00:00:00Z", &json!({}));
+    let mut object = json!(&*web.object);
+    let header = json!({"name": "Authorization", "value": "secret"});
+    let check = json!({
+        "container": "web", "port": 80, "timeoutSeconds": 1, "successThreshold": 1,
+        "httpGet": {"path": "/", "headers": [header]},
+    });
+    object["status"]["readiness"] = json!({"checks": [check]});
+    let declared = Declared::read(serde_json::from_value(object).unwrap()).unwrap();
+    let shown = serde_json::to_string(&*declared.object).unwrap();
+    assert!(!shown.contains("secret"), "{shown}");
+    let asked = declared.checks.unwrap();
+    assert_eq!(
+        asked[0].http_get.as_ref().unwrap().headers[0].value,
+        "secret"
+    );
 }
 
 #[test]

@@ -267,3 +267,57 @@ async fn whoever_could_not_reach_one_endpoint_tries_another_first() {
     advance(Duration::from_secs(60)).await;
     assert_eq!(visit.failed(&other), Err(Turned::Late));
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_back_from_one_that_refused_is_no_new_start() {
+    let (room, _heard) = room(limits(10), 10);
+    room.publish(&ready(&["10.0.0.1:80"]));
+    let mut visit = room.visit();
+    let busy = visit.endpoint(PORT).await.unwrap();
+    busy.shun();
+    visit.failed(&busy).unwrap();
+    room.publish(&HashMap::new());
+    let (_, ()) = tokio::join!(visit.endpoint(PORT), async {
+        yield_now().await;
+        assert_eq!(room.waiting(), 1);
+        assert_eq!(room.publish(&ready(&["10.0.0.1:80"])), None);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_sent_back_is_left_alone_for_longer_each_time() {
+    let (room, _heard) = room(limits(10), 10);
+    let address = IpAddr::from([10, 0, 0, 1]);
+    let seen = Seen {
+        uid: "one".into(),
+        ports: vec![80],
+        ready: false,
+    };
+    room.set_pods(Some([].into()), HashMap::from([(address, seen)]));
+    let pod = room.starting().borrow().pods[&address].clone();
+    let rests = [(); 6].map(|()| {
+        room.let_in(&pod, 80);
+        room.send_back(&pod);
+        let (since, rests) = pod.times();
+        (rests - since).as_millis()
+    });
+    assert_eq!(rests, [250, 500, 1_000, 2_000, 4_000, 4_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whether_somebody_waits_is_told_at_once() {
+    let (room, _heard) = room(limits(1), 1);
+    let awaited = || room.starting().borrow().awaited;
+    assert!(!awaited());
+    let mut visit = room.visit();
+    let sits = timeout(Duration::from_secs(1), visit.endpoint(PORT));
+    let (_, ()) = tokio::join!(sits, async {
+        yield_now().await;
+        assert!(awaited());
+        let full = room.visit().endpoint(PORT).await.err();
+        assert_eq!(full, Some(Turned::Full));
+        assert!(awaited());
+    });
+    drop(visit);
+    assert!(!awaited());
+}

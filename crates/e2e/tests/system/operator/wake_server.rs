@@ -1,6 +1,6 @@
 use anyhow::{Context, Result, ensure};
-use elasti_api::{ElastiService, Mode, Phase};
-use elasti_e2e::stage::{Gate, Meter, Operator, Rule, Setting, Stage, metric};
+use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase};
+use elasti_e2e::stage::{Gate, Meter, Operator, Rule, Setting, Stage, metric, workload};
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -48,7 +48,10 @@ fn the_directory_lists_every_service_with_spec_and_status() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let operator = stage.operator().await?;
-        stage.deploy_as("shop", "Deployment", 0).await?;
+        let mut shop = workload("shop", "Deployment", 0, &stage.image);
+        let probe = &mut shop["spec"]["template"]["spec"]["containers"][0]["readinessProbe"];
+        probe["httpGet"]["httpHeaders"] = json!([{"name": "Authorization", "value": "secret"}]);
+        stage.serve("shop", shop).await?;
         let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop"});
         stage
             .declare(json!({"service": "shop", "scaleTargetRef": target}))
@@ -62,6 +65,10 @@ fn the_directory_lists_every_service_with_spec_and_status() -> Result<()> {
         assert_eq!(entry["name"], "web");
         assert_eq!(entry["spec"]["service"], "shop");
         assert_eq!(entry["spec"]["scaleTargetRef"]["name"], "shop");
+        let asked = |status: &ElastiServiceStatus| status.readiness.is_some();
+        stage.until_status("web", "what is asked", asked).await?;
+        let text = operator.until("/crd-cache", "proxy", is_proxied).await?;
+        ensure!(!text.contains("secret"), "headers of probes are not for it");
         stage.delete::<ElastiService>("web").await?;
         let is_empty = |text: &str| text == r#"{"services":{}}"#;
         operator.until("/crd-cache", "nothing", is_empty).await?;
