@@ -222,12 +222,23 @@ fn addressed(mut request: Request<Sent>, http2: bool) -> Request<Sent> {
         *request.version_mut() = Version::HTTP_2;
     } else {
         *request.version_mut() = Version::HTTP_11;
+        if has_unknown_length(&request) {
+            let chunked = HeaderValue::from_static("chunked");
+            request
+                .headers_mut()
+                .insert(header::TRANSFER_ENCODING, chunked);
+        }
     }
     uri.path_and_query = path.or_else(|| Some(http::uri::PathAndQuery::from_static("/")));
     if let Ok(uri) = Uri::from_parts(uri) {
         *request.uri_mut() = uri;
     }
     request
+}
+
+/// Hyper takes a GET without a word about its length for one without a body.
+fn has_unknown_length(request: &Request<Sent>) -> bool {
+    !request.body().is_end_stream() && !request.headers().contains_key(header::CONTENT_LENGTH)
 }
 
 fn finish(

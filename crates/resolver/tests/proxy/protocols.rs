@@ -130,6 +130,33 @@ async fn trailers_of_http_1_pass_both_ways() {
     assert!(answer.ends_with("0\r\nx-total: 2\r\n\r\n"), "{answer}");
 }
 
+#[tokio::test]
+async fn a_body_without_a_length_reaches_the_target_whatever_the_method() {
+    let (stage, _target) = awake(Speaks::Http1).await;
+    for method in ["GET", "POST", "DELETE"] {
+        let words = format!(
+            "{method} /x HTTP/1.1\r\nHost: web.shop\r\nTransfer-Encoding: chunked\r\n\
+             Connection: close\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+        );
+        let answer = said(stage.address, words.as_bytes()).await;
+        assert!(answer.ends_with(&format!("{method} /x body")), "{answer}");
+
+        let frames = [Ok::<_, Infallible>(Frame::data(Bytes::from("body")))];
+        let request = Request::builder()
+            .method(method)
+            .uri("http://web.shop/x")
+            .body(StreamBody::new(futures::stream::iter(frames)))
+            .unwrap();
+        let stream = TcpStream::connect(stage.address).await.unwrap();
+        let (executor, io) = (TokioExecutor::new(), TokioIo::new(stream));
+        let handshake = hyper::client::conn::http2::handshake(executor, io).await;
+        let (mut client, connection) = handshake.unwrap();
+        tokio::spawn(connection);
+        let answer = client.send_request(request).await.unwrap();
+        assert_eq!(text(answer).await, format!("{method} /x body"));
+    }
+}
+
 async fn until(stream: &mut TcpStream, end: &str) -> String {
     let mut all = Vec::new();
     let read = async {
