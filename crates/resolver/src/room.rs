@@ -185,7 +185,7 @@ impl Room {
 
     /// Takes the addresses that are ready now. Those known before keep their connections and counts.
     /// How long somebody has waited for the first, if that is what came.
-    pub fn publish(&self, ready: &HashMap<Arc<str>, Vec<SocketAddr>>) -> Option<Duration> {
+    pub fn publish(self: &Arc<Self>, ready: &HashMap<Arc<str>, Vec<SocketAddr>>) -> Option<Duration> {
         self.change_endpoints(|known| {
             let same = known.len() == ready.len()
                 && ready.iter().all(|(port, addresses)| {
@@ -239,7 +239,7 @@ impl Room {
     }
 
     /// A pod that passed does not take connections after all.
-    fn revoke(&self, address: IpAddr) {
+    fn revoke(self: &Arc<Self>, address: IpAddr) {
         if !self.nursery.revoke(address) {
             return;
         }
@@ -251,18 +251,26 @@ impl Room {
         });
     }
 
-    /// The door is as the endpoints are before anybody can look at them.
-    fn change_endpoints(&self, change: impl FnOnce(&mut Endpoints) -> bool) {
+    /// The door is as the endpoints are before anybody can look at them. Whoever has not come through when it
+    /// closes does not look: it is knocked for them.
+    fn change_endpoints(self: &Arc<Self>, change: impl FnOnce(&mut Endpoints) -> bool) {
+        let mut closes = false;
         self.endpoints.send_if_modified(|known| {
             let was_awake = any(known);
             let changed = change(known);
             match (was_awake, any(known)) {
                 (false, true) => self.door.open(),
-                (true, false) => self.door.close(),
+                (true, false) => {
+                    self.door.close();
+                    closes = true;
+                }
                 _ => {}
             }
             changed
         });
+        if closes && self.waiting.load(Ordering::SeqCst) > 0 {
+            self.knock();
+        }
     }
 
     pub fn visit(self: &Arc<Self>) -> Visit {
