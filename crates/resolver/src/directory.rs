@@ -112,11 +112,9 @@ impl Directory {
                 entry.ports = Some(before.clone());
             }
         }
-        if self.dial == Dial::ClusterIp {
-            for (key, before, now) in changed {
-                for ports in before.into_iter().chain(now) {
-                    self.publish(&known, &key.beside(&ports.service));
-                }
+        for (key, before, now) in changed {
+            for ports in before.into_iter().chain(now) {
+                self.publish(&known, &key.beside(&ports.service));
             }
         }
         drop(known);
@@ -135,6 +133,9 @@ impl Directory {
         let Some(entry) = known.rooms.get(service) else {
             return;
         };
+        let ports = known.ports(service, entry);
+        let names = ports.map(|port| (port.number, port.name.clone()));
+        entry.room.set_names(names.collect());
         let mut ready = known.endpoints(service, |slice| slice.addresses.iter().copied());
         self.let_early_in(known, service, entry, &mut ready);
         if self.dial == Dial::ClusterIp {
@@ -375,14 +376,17 @@ impl Known {
         self.ports.get(&private)
     }
 
-    fn ways(&self, service: &Key, entry: &Entry) -> Vec<(u16, Arc<Way>)> {
+    fn ports<'a>(&'a self, service: &Key, entry: &'a Entry) -> impl Iterator<Item = &'a Port> {
         let ports = self.private_service(service).or(entry.ports.as_ref());
-        ports
-            .into_iter()
-            .flat_map(|ports| &ports.ports)
+        ports.into_iter().flat_map(|ports| &ports.ports)
+    }
+
+    fn ways(&self, service: &Key, entry: &Entry) -> Vec<(u16, Arc<Way>)> {
+        self.ports(service, entry)
             .map(|port| {
                 let way = Way {
                     room: entry.room.clone(),
+                    number: port.number,
                     port: port.name.clone(),
                     speaks: port.speaks,
                     rules: entry.rules.clone(),

@@ -177,7 +177,7 @@ impl Proxy {
         if !way.rules.is_empty() {
             return Some((None, stream));
         }
-        let mut visit = way.room.visit();
+        let mut visit = way.visit();
         let (found, stream) = unless_left(stream, false, visit.endpoint(&way.port)).await?;
         let turned = found.err();
         Some((Some(Arrival { visit, turned }), stream))

@@ -3,6 +3,7 @@
 
 mod door;
 mod endpoint;
+mod endpoints;
 mod starting;
 
 pub use self::{
@@ -10,7 +11,7 @@ pub use self::{
     starting::{Pod, Starting},
 };
 
-use self::{door::Door, starting::Nursery};
+use self::{door::Door, endpoints::Endpoints, starting::Nursery};
 use elasti_api::ReadinessCheck;
 use parking_lot::Mutex;
 use std::{
@@ -27,9 +28,6 @@ use tokio::{
     task::yield_now,
     time::{Instant, timeout_at},
 };
-
-/// The endpoints of a service, by the name of its port.
-pub type Endpoints = HashMap<Arc<str>, Vec<Arc<Endpoint>>>;
 
 /// All rooms of this process.
 #[derive(Debug)]
@@ -81,6 +79,8 @@ pub enum Turned {
 #[derive(Debug)]
 pub struct Visit {
     room: Arc<Room>,
+    /// Of the service's port, if that is known.
+    number: Option<u16>,
     begun: Instant,
     deadline: Instant,
     seat: Option<Seat>,
@@ -176,7 +176,7 @@ impl Room {
     }
 
     pub fn is_awake(&self) -> bool {
-        any(&self.endpoints.borrow())
+        self.endpoints.borrow().any()
     }
 
     pub fn waiting(&self) -> usize {
@@ -185,8 +185,12 @@ impl Room {
 
     /// Takes the addresses that are ready now. Those known before keep their connections and counts.
     /// How long somebody has waited for the first, if that is what came.
-    pub fn publish(self: &Arc<Self>, ready: &HashMap<Arc<str>, Vec<SocketAddr>>) -> Option<Duration> {
-        self.change_endpoints(|known| {
+    pub fn publish(
+        self: &Arc<Self>,
+        ready: &HashMap<Arc<str>, Vec<SocketAddr>>,
+    ) -> Option<Duration> {
+        self.change_endpoints(|endpoints| {
+            let known = &mut endpoints.by_port;
             let same = known.len() == ready.len()
                 && ready.iter().all(|(port, addresses)| {
                     known.get(port).is_some_and(|known| {
@@ -212,6 +216,15 @@ impl Room {
         });
         let cold = self.is_awake().then(|| self.cold.lock().take());
         Some(cold??.elapsed())
+    }
+
+    /// What its ports are called, by their numbers.
+    pub fn set_names(&self, names: Vec<(u16, Arc<str>)>) {
+        self.endpoints.send_if_modified(|known| {
+            let is_news = known.names != names;
+            known.names = names;
+            is_news
+        });
     }
 
     /// Pods that are not ready as far as Kubernetes knows.
@@ -244,7 +257,7 @@ impl Room {
             return;
         }
         self.change_endpoints(|known| {
-            for endpoints in known.values_mut() {
+            for endpoints in known.by_port.values_mut() {
                 endpoints.retain(|endpoint| endpoint.address.ip() != address);
             }
             true
@@ -256,9 +269,9 @@ impl Room {
     fn change_endpoints(self: &Arc<Self>, change: impl FnOnce(&mut Endpoints) -> bool) {
         let mut closes = false;
         self.endpoints.send_if_modified(|known| {
-            let was_awake = any(known);
+            let was_awake = known.any();
             let changed = change(known);
-            match (was_awake, any(known)) {
+            match (was_awake, known.any()) {
                 (false, true) => self.door.open(),
                 (true, false) => {
                     self.door.close();
@@ -278,6 +291,7 @@ impl Room {
         Visit {
             deadline: begun + self.limits.lock().patience,
             room: self.clone(),
+            number: None,
             begun,
             seat: None,
             slept: false,
@@ -325,14 +339,10 @@ impl Room {
         self.waiting.load(Ordering::SeqCst) > 0 && !self.is_awake()
     }
 
-    fn choose(&self, port: &str, avoided: Option<SocketAddr>) -> endpoint::Choice {
-        endpoint::choose(self.endpoints.borrow().get(port), avoided)
-    }
-
     /// Resolves when an endpoint is ready.
     pub async fn awake(&self) {
         let mut endpoints = self.endpoints.subscribe();
-        let _ = endpoints.wait_for(any).await;
+        let _ = endpoints.wait_for(Endpoints::any).await;
     }
 
     fn grows_cold(&self) {
@@ -359,6 +369,12 @@ impl Room {
 // === impl Visit ===
 
 impl Visit {
+    /// For the port of the service that has this number.
+    pub fn at(mut self, number: u16) -> Self {
+        self.number = Some(number);
+        self
+    }
+
     pub fn room(&self) -> &Arc<Room> {
         &self.room
     }
@@ -391,11 +407,15 @@ impl Visit {
         }
     }
 
+    fn choose(&self, endpoints: &Endpoints, port: &str) -> endpoint::Choice {
+        endpoint::choose(endpoints.of(self.number, port), self.avoided)
+    }
+
     /// The endpoint with the least to do, as soon as there is one.
     pub async fn endpoint(&mut self, port: &str) -> Result<Busy, Turned> {
         self.room.report();
         if self.seat.is_none()
-            && let endpoint::Choice::This(busy) = self.room.choose(port, self.avoided)
+            && let endpoint::Choice::This(busy) = self.choose(&self.room.endpoints.borrow(), port)
         {
             return Ok(busy);
         }
@@ -404,10 +424,7 @@ impl Visit {
         let mut pass = None;
         let mut has_turn = false;
         loop {
-            let choice = {
-                let known = endpoints.borrow_and_update();
-                endpoint::choose(known.get(port), self.avoided)
-            };
+            let choice = self.choose(&endpoints.borrow_and_update(), port);
             let until = match choice {
                 endpoint::Choice::This(busy) if has_turn || self.seat.is_none() => {
                     if self.seat.take().is_some() && self.slept {
@@ -453,10 +470,6 @@ impl Visit {
             }
         }
     }
-}
-
-fn any(endpoints: &Endpoints) -> bool {
-    endpoints.values().any(|all| !all.is_empty())
 }
 
 // === impl Seat ===

@@ -3,7 +3,7 @@ use elasti_runtime::watch::Scope;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::yield_now};
 
 fn directory() -> Directory {
     dialling(Dial::Endpoints)
@@ -42,15 +42,20 @@ fn declared(name: &str, created: &str, spec: &Value) -> (Key, Arc<Declared>) {
 }
 
 fn ports() -> Change<Ports> {
-    let port = Port {
-        name: "http".into(),
-        number: 80,
+    called(&[(80, "http")])
+}
+
+/// The private service has these ports.
+fn called(ports: &[(u16, &str)]) -> Change<Ports> {
+    let port = |(number, name): &(u16, &str)| Port {
+        name: (*name).into(),
+        number: *number,
         speaks: crate::route::Speaks::Anything,
     };
     let key = Key::new("shop", &names::private_service("web"));
     let ports = Ports {
         service: "web".into(),
-        ports: vec![port],
+        ports: ports.iter().map(port).collect(),
         cluster_ips: vec!["10.96.0.7".parse().unwrap()],
     };
     Change::Applied(key, ports)
@@ -162,6 +167,52 @@ async fn a_routed_port_leads_to_the_room_of_its_service() {
     assert_eq!(&*table.by_port[&10_080].port, "http");
     directory.change_declared(Change::Deleted(key));
     assert!(directory.table().by_port.is_empty(), "nobody speaks for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_at_a_port_that_is_renamed_reaches_it_in_whatever_order_things_are_told() {
+    for order in [["ports", "ready"], ["ready", "ports"]] {
+        let directory = directory();
+        let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+        directory.change_declared(Change::Applied(key, web));
+        directory.change_ports(called(&[(80, "")]));
+        let way = directory.table().by_port[&10_080].clone();
+        let mut visit = way.visit();
+        let renamed = async {
+            for told in order {
+                yield_now().await;
+                if told == "ports" {
+                    directory.change_ports(called(&[(80, "http"), (81, "admin")]));
+                } else {
+                    let slice = Key::new("shop", "web-abc");
+                    let mut ready = ready(&["10.0.0.1"]);
+                    ready.ports.push(("admin".into(), 9090));
+                    directory.change_ready(Change::Applied(slice, ready));
+                }
+            }
+        };
+        let (reached, ()) = tokio::join!(visit.endpoint(&way.port), renamed);
+        assert_eq!(reached.unwrap().address().port(), 8080, "{order:?}");
+        let late = way.visit().endpoint(&way.port).await.unwrap();
+        assert_eq!(
+            late.address().port(),
+            8080,
+            "{order:?}: on a kept connection"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_gets_another_number_is_found_by_its_name() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, web));
+    directory.change_ports(ports());
+    let way = directory.table().by_port[&10_080].clone();
+    directory.change_ports(called(&[(81, "http")]));
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice, ready(&["10.0.0.1"])));
+    assert!(way.visit().endpoint(&way.port).await.is_ok());
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ pub(super) async fn answer(
     }
     let (mut visit, turned) = match arrival {
         Some(arrival) => (arrival.visit, arrival.turned),
-        None => (way.room.visit(), None),
+        None => (way.visit(), None),
     };
     if let Some(turned) = turned {
         let refusal = turned.into();

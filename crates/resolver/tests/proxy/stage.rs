@@ -88,6 +88,7 @@ impl Stage {
         let room = Room::new(&house, "shop", "web", limits);
         let way = Arc::new(Way {
             room: room.clone(),
+            number: 80,
             port: PORT.into(),
             speaks: setting.speaks,
             rules: Arc::new(setting.rules),
