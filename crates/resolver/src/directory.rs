@@ -15,9 +15,9 @@ use elasti_core::{host::ServiceName, probe::ProbeRules};
 use elasti_runtime::watch::{Change, Key};
 use parking_lot::Mutex;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 use tokio::sync::Notify;
 
@@ -54,6 +54,8 @@ struct Known {
     ready: HashMap<Key, Ready>,
     slices_of: HashMap<Key, BTreeSet<Key>>,
     rooms: HashMap<Key, Entry>,
+    /// Of services for which nobody speaks any more, until those who are still there have gone.
+    closed: HashMap<Key, Weak<Room>>,
 }
 
 struct Entry {
@@ -286,8 +288,8 @@ impl Known {
         let candidates = users.filter_map(|key| Some((key, self.declared.get(key)?)));
         let oldest = candidates.min_by_key(|(key, declared)| (declared.created, (*key).clone()));
         let Some((_, declared)) = oldest else {
-            self.rooms.remove(service);
             self.by_service.remove(service);
+            self.close(service);
             return None;
         };
         let declared = declared.clone();
@@ -296,7 +298,8 @@ impl Known {
             seats: declared.seats.unwrap_or(defaults.seats),
         };
         let entry = self.rooms.entry(service.clone()).or_insert_with(|| Entry {
-            room: Room::new(house, &service.namespace, &service.name, limits),
+            room: reopened(&mut self.closed, service)
+                .unwrap_or_else(|| Room::new(house, &service.namespace, &service.name, limits)),
             rules: declared.compiled(),
             spoken_for: declared.clone(),
             ports: None,
@@ -309,6 +312,15 @@ impl Known {
         let is_news = entry.room.set_proxied(proxied);
         entry.spoken_for = declared;
         is_news.then_some(proxied)
+    }
+
+    fn close(&mut self, service: &Key) {
+        self.closed.retain(|_, room| room.strong_count() > 0);
+        if let Some(Entry { room, .. }) = self.rooms.remove(service) {
+            room.set_starting(&Arc::default(), &HashMap::new(), &HashSet::new());
+            room.close();
+            self.closed.insert(service.clone(), Arc::downgrade(&room));
+        }
     }
 
     fn change_ready(&mut self, change: Change<Ready>) -> BTreeSet<Key> {
@@ -395,6 +407,13 @@ impl Known {
             })
             .collect()
     }
+}
+
+/// For whoever still waits there.
+fn reopened(closed: &mut HashMap<Key, Weak<Room>>, service: &Key) -> Option<Arc<Room>> {
+    let room = closed.remove(service)?.upgrade()?;
+    room.reopen();
+    Some(room)
 }
 
 /// Applies a change and tells what is other than before, with before and now.

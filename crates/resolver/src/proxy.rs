@@ -193,6 +193,7 @@ impl Proxy {
     ) {
         let stream = Checked::new(stream, self.settings.head, permit);
         let (first, begun) = (Mutex::new(first), Notify::new());
+        let drain = self.guest(way.as_deref());
         let client = headers::client(client.ip());
         let tunnel = stream.tunnel();
         let service = service_fn(|request| {
@@ -223,7 +224,7 @@ impl Proxy {
         // kernel.
         let drained = async {
             begun.notified().await;
-            self.drain.cancelled().await;
+            drain.cancelled().await;
         };
         let ended = tokio::select! {
             ended = &mut connection => ended,
@@ -240,6 +241,7 @@ impl Proxy {
             return turn_away(stream).await;
         }
         let streams = Streams::default();
+        let drain = self.guest(way.as_deref());
         let room = way.as_ref().map(|way| way.room.clone());
         let leave = Leave::default();
         let told = leave.clone();
@@ -289,7 +291,7 @@ impl Proxy {
         };
         let ended = tokio::select! {
             ended = &mut connection => ended,
-            () = self.drain.cancelled() => {
+            () = drain.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -307,6 +309,11 @@ impl Proxy {
             }
         };
         self.log(ended);
+    }
+
+    /// Cancelled when a connection has to end: that to one service, with its service.
+    fn guest(&self, way: Option<&Way>) -> CancellationToken {
+        way.map_or_else(|| self.drain.clone(), |way| way.room.guest(&self.drain))
     }
 
     /// Joins the two sides of a WebSocket.

@@ -28,6 +28,7 @@ use tokio::{
     task::yield_now,
     time::{Instant, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 
 /// All rooms of this process.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub struct Room {
     reported: Mutex<Option<Instant>>,
     /// Since when somebody waits for the first endpoint.
     cold: Mutex<Option<Instant>>,
+    /// For whoever has a connection to this service alone.
+    guests: Mutex<Option<CancellationToken>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +76,8 @@ pub enum Turned {
     Full,
     /// Nothing became ready in time.
     Late,
+    /// Nobody speaks for the service any more.
+    Gone,
 }
 
 /// One request, or one connection, on its way to the target.
@@ -100,6 +105,9 @@ struct Seat(Arc<Room>);
 const TURNS: usize = 8;
 /// How often passing traffic is reported while the target may be falling asleep.
 const REPORT: Duration = Duration::from_secs(1);
+/// How long somebody who waits is kept when nobody speaks for the service any more: an ElastiService may be
+/// made anew.
+const RETURN: Duration = Duration::from_secs(10);
 
 // === impl House ===
 
@@ -145,6 +153,7 @@ impl Room {
             knocking: AtomicBool::new(false),
             reported: Mutex::default(),
             cold: Mutex::default(),
+            guests: Mutex::default(),
         })
     }
 
@@ -177,6 +186,11 @@ impl Room {
 
     pub fn is_awake(&self) -> bool {
         self.endpoints.borrow().any()
+    }
+
+    /// Whether the door is.
+    fn is_open(&self) -> bool {
+        self.endpoints.borrow().is_news()
     }
 
     pub fn waiting(&self) -> usize {
@@ -227,6 +241,30 @@ impl Room {
         });
     }
 
+    /// Nobody speaks for the service any more. What was known of it is not true for long, and its clients are
+    /// shown out.
+    pub fn close(self: &Arc<Self>) {
+        self.change_endpoints(|known| {
+            known.by_port.clear();
+            known.gone = Some(Instant::now());
+            true
+        });
+        if let Some(guests) = self.guests.lock().take() {
+            guests.cancel();
+        }
+    }
+
+    /// Somebody speaks for it again.
+    pub fn reopen(self: &Arc<Self>) {
+        self.change_endpoints(|known| known.gone.take().is_some());
+    }
+
+    /// Cancelled when whoever is only here for this service has to go: then, and when all have to.
+    pub fn guest(&self, all: &CancellationToken) -> CancellationToken {
+        let mut guests = self.guests.lock();
+        guests.get_or_insert_with(|| all.child_token()).clone()
+    }
+
     /// Pods that are not ready as far as Kubernetes knows.
     pub fn starting(&self) -> watch::Receiver<Starting> {
         self.nursery.watch()
@@ -269,9 +307,9 @@ impl Room {
     fn change_endpoints(self: &Arc<Self>, change: impl FnOnce(&mut Endpoints) -> bool) {
         let mut closes = false;
         self.endpoints.send_if_modified(|known| {
-            let was_awake = known.any();
+            let was_open = known.is_news();
             let changed = change(known);
-            match (was_awake, known.any()) {
+            match (was_open, known.is_news()) {
                 (false, true) => self.door.open(),
                 (true, false) => {
                     self.door.close();
@@ -424,8 +462,11 @@ impl Visit {
         let mut pass = None;
         let mut has_turn = false;
         loop {
-            let choice = self.choose(&endpoints.borrow_and_update(), port);
-            let until = match choice {
+            let (choice, gone) = {
+                let known = endpoints.borrow_and_update();
+                (self.choose(&known, port), known.gone)
+            };
+            let (until, turned) = match choice {
                 endpoint::Choice::This(busy) if has_turn || self.seat.is_none() => {
                     if self.seat.take().is_some() && self.slept {
                         self.held = Some(self.begun.elapsed());
@@ -438,10 +479,15 @@ impl Visit {
                     has_turn = true;
                     continue;
                 }
-                endpoint::Choice::Later(moment) => moment.min(self.deadline),
+                endpoint::Choice::Later(moment) if moment < self.deadline => (moment, None),
+                endpoint::Choice::Later(_) => (self.deadline, Some(Turned::Late)),
                 endpoint::Choice::None => {
                     self.slept = true;
-                    self.deadline
+                    match gone.map(|since| since + RETURN) {
+                        Some(end) if end <= Instant::now() => return Err(Turned::Gone),
+                        Some(end) if end < self.deadline => (end, Some(Turned::Gone)),
+                        _ => (self.deadline, Some(Turned::Late)),
+                    }
                 }
             };
             if self.seat.is_none() {
@@ -456,17 +502,16 @@ impl Visit {
             has_turn = false;
             drop(pass.take());
             let change = async {
-                if room.is_awake() {
+                if room.is_open() {
                     let _ = endpoints.changed().await;
                     None
                 } else {
-                    room.door.pass(|| room.is_awake()).await
+                    room.door.pass(|| room.is_open()).await
                 }
             };
             match timeout_at(until, change).await {
                 Ok(passes) => pass = passes,
-                Err(_) if until >= self.deadline => return Err(Turned::Late),
-                Err(_) => {}
+                Err(_) => turned.map_or(Ok(()), Err)?,
             }
         }
     }

@@ -1,9 +1,15 @@
 use super::*;
+use crate::room::Turned;
 use elasti_runtime::watch::Scope;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::{sync::mpsc, task::yield_now};
+use tokio::{
+    sync::mpsc,
+    task::yield_now,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
 
 fn directory() -> Directory {
     dialling(Dial::Endpoints)
@@ -213,6 +219,48 @@ async fn a_port_that_gets_another_number_is_found_by_its_name() {
     let slice = Key::new("shop", "web-abc");
     directory.change_ready(Change::Applied(slice, ready(&["10.0.0.1"])));
     assert!(way.visit().endpoint(&way.port).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_when_an_elasti_service_is_made_anew_waits_in_the_new_one() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key.clone(), web.clone()));
+    let room = directory.room("shop", "web").unwrap();
+    let mut visit = room.visit();
+    drop(room);
+    let anew = async {
+        yield_now().await;
+        directory.change_declared(Change::Deleted(key.clone()));
+        sleep(Duration::from_secs(5)).await;
+        directory.change_declared(Change::Applied(key, web));
+        sleep(Duration::from_secs(60)).await;
+        let slice = Key::new("shop", "web-abc");
+        directory.change_ready(Change::Applied(slice, ready(&["10.0.0.1"])));
+    };
+    let (reached, ()) = tokio::join!(visit.endpoint("http"), anew);
+    assert!(reached.is_ok(), "{reached:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_known_of_a_service_goes_with_its_elasti_service() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key.clone(), web));
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice, ready(&["10.0.0.1"])));
+    let room = directory.room("shop", "web").unwrap();
+    let guest = room.guest(&CancellationToken::new());
+    assert!(room.visit().endpoint("http").await.is_ok());
+    directory.change_declared(Change::Deleted(key));
+    assert!(guest.is_cancelled(), "clients are shown out");
+    let begun = Instant::now();
+    let turned = room.visit().endpoint("http").await.err();
+    assert_eq!(turned, Some(Turned::Gone), "nobody is sent where it was");
+    assert_eq!(begun.elapsed(), Duration::from_secs(10), "it may come back");
+    let turned = room.visit().endpoint("http").await.err();
+    assert_eq!(turned, Some(Turned::Gone));
+    assert_eq!(begun.elapsed(), Duration::from_secs(10), "it has not");
 }
 
 #[tokio::test]

@@ -270,6 +270,7 @@ impl From<Turned> for Refusal {
         match turned {
             Turned::Full => Self::Full,
             Turned::Late => Self::Late,
+            Turned::Gone => Self::Gone,
         }
     }
 }

@@ -1,5 +1,6 @@
 use super::endpoint::Endpoint;
 use std::{collections::HashMap, sync::Arc};
+use tokio::time::Instant;
 
 /// What is ready behind a service.
 #[derive(Debug, Default)]
@@ -8,6 +9,8 @@ pub struct Endpoints {
     pub(super) by_port: HashMap<Arc<str>, Vec<Arc<Endpoint>>>,
     /// The names that the service's ports have now, which are not for ever.
     pub(super) names: Vec<(u16, Arc<str>)>,
+    /// Since when nobody speaks for the service.
+    pub(super) gone: Option<Instant>,
 }
 
 // === impl Endpoints ===
@@ -15,6 +18,11 @@ pub struct Endpoints {
 impl Endpoints {
     pub(super) fn any(&self) -> bool {
         self.by_port.values().any(|all| !all.is_empty())
+    }
+
+    /// Whether those who wait have something to look at.
+    pub(super) fn is_news(&self) -> bool {
+        self.any() || self.gone.is_some()
     }
 
     /// Those of the port that has this number, whatever it is called by now; or, if there is none, those of

@@ -85,6 +85,35 @@ async fn once_the_service_serves_clients_are_sent_to_the_pods() {
 }
 
 #[tokio::test]
+async fn clients_of_a_service_that_is_gone_are_shown_out() {
+    let (stage, target) = awake().await;
+    let mut kept = http1(stage.address).await;
+    text(kept.send_request(get("/")).await.unwrap()).await;
+    let mut multiplexed = http2(stage.address).await;
+    let mut request = get("http://web.shop/");
+    request.headers_mut().clear();
+    text(multiplexed.send_request(request).await.unwrap()).await;
+
+    stage.room.close();
+    let gone = async {
+        while !(kept.is_closed() && multiplexed.is_closed()) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(SOON, gone).await.expect("both");
+
+    let mut late = http1(stage.address).await;
+    let late = tokio::spawn(async move { late.send_request(get("/")).await.unwrap() });
+    stage.waits(1).await;
+    tokio::time::pause();
+    let late = late.await.unwrap();
+    assert_eq!(late.status(), 503);
+    assert_eq!(late.headers()["retry-after"], "1");
+    assert!(text(late).await.contains("its ElastiService was deleted"));
+    assert_eq!(target.requests.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
 async fn where_requests_say_whose_they_are_clients_are_sent_to_the_pods_with_their_answer() {
     let (stage, _target) = awake().await;
     let mut client = http2(stage.named).await;
