@@ -85,9 +85,12 @@ const MAX_HEAD: usize = 64 * 1024;
 /// Of HTTP/2, on one connection.
 const MAX_STREAMS: u32 = 1_024;
 const MAX_FRAME: u32 = 16 * 1024;
-/// What a client may send of a body before anybody takes it: of one stream, and of all together.
-const STREAM_WINDOW: u32 = 64 * 1024;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// What a client may send of a body before anybody takes it: of one stream, and of all together. Two frames, so
+/// that one is on its way while the other is passed on; whoever waits may have as much lie here.
+const STREAM_WINDOW: u32 = 2 * MAX_FRAME;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// What is taken of a body, either way, before it can be sent.
+const SEND_BUFFER: usize = 2 * MAX_FRAME as usize;
 /// Streams that were reset before we looked at them, and those that broke the rules.
 const MAX_RESETS: usize = 64;
 const PING: Duration = Duration::from_secs(30);
@@ -268,6 +271,7 @@ impl Proxy {
             .max_frame_size(MAX_FRAME)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
             .serve_connection(TokioIo::new(stream), service);

@@ -172,6 +172,7 @@ impl Upstreams {
         let stream = self.dial(endpoint, deadline).await?;
         let handshake = http1::Builder::new()
             .max_headers(super::MAX_HEADERS)
+            .max_buf_size(super::MAX_HEAD)
             .handshake(Wire::new(stream))
             .await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
@@ -210,6 +211,7 @@ impl Upstreams {
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(super::SEND_BUFFER)
             .max_header_list_size(super::MAX_HEAD as u32)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)

@@ -5,16 +5,22 @@ use elasti_resolver::{
     listen::{Listeners, bind},
     route::Speaks,
 };
-use http::Request;
-use http_body_util::Full;
+use http::{Request, Response};
+use http_body_util::{Full, StreamBody};
+use hyper::{body::Frame, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::{
-    sync::{Arc, atomic::Ordering},
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     sync::Semaphore,
     time::{Instant, sleep, timeout},
 };
@@ -191,15 +197,100 @@ async fn kinds_until(client: &mut TcpStream, wanted: &[(u8, u8)]) -> Vec<(u8, u8
     kinds
 }
 
-/// Kind and flags of the next frame.
 async fn next_kind(client: &mut TcpStream) -> (u8, u8) {
+    next_frame(client).await.0
+}
+
+/// Kind and flags of the next frame, and what is in it.
+async fn next_frame(client: &mut TcpStream) -> ((u8, u8), Vec<u8>) {
     let mut head = [0; 9];
     let read = timeout(SOON, client.read_exact(&mut head)).await;
     read.expect("there is more to come").unwrap();
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     let mut payload = vec![0; length as usize];
     client.read_exact(&mut payload).await.unwrap();
-    (head[3], head[4])
+    ((head[3], head[4]), payload)
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes.try_into().unwrap())
+}
+
+#[tokio::test]
+async fn little_of_a_body_may_be_sent_before_somebody_takes_it() {
+    let stage = Stage::new().await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(&preface()).await.unwrap();
+    let (mut of_one, mut of_all) = (65_535, 65_535);
+    while of_one == 65_535 || of_all == 65_535 {
+        match next_frame(&mut client).await {
+            ((SETTINGS, 0), payload) => {
+                let mut settings = payload.chunks(6);
+                let window = settings.find(|setting| setting[..2] == [0, 4]);
+                of_one = number(&window.unwrap()[2..]);
+            }
+            ((WINDOW_UPDATE, 0), payload) => of_all += number(&payload),
+            _ => {}
+        }
+    }
+    assert_eq!((of_one, of_all), (32 * 1024, 1024 * 1024));
+}
+
+const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
+
+#[tokio::test]
+async fn little_of_an_answer_is_kept_for_a_client_that_does_not_read() {
+    const STREAMS: u32 = 100;
+    let stage = Stage::new().await;
+    let (target, sent) = endless().await;
+    stage.ready(&[target]);
+    let mut words = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let all = i32::MAX as u32;
+    let window = [&[0, 4][..], &all.to_be_bytes()].concat();
+    words.extend(frame(SETTINGS, 0, 0, &window));
+    words.extend(frame(WINDOW_UPDATE, 0, 0, &(all - 65_535).to_be_bytes()));
+    for stream in 0..STREAMS {
+        words.extend(frame(1, 5, 2 * stream + 1, &ASK));
+    }
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(&words).await.unwrap();
+    let mut before = 0;
+    let stalled = async {
+        while before == 0 || before != sent.load(Ordering::Relaxed) {
+            before = sent.load(Ordering::Relaxed);
+            sleep(SHORT).await;
+        }
+    };
+    timeout(SOON, stalled).await.expect("it ends");
+    let each = before / STREAMS as usize;
+    assert!(each < 300 * 1024, "{each} bytes of each");
+}
+
+/// A target whose answers have no end, and what it could send of them.
+async fn endless() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, sent) = (listener.local_addr().unwrap(), Arc::default());
+    let count: Arc<AtomicUsize> = Arc::clone(&sent);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let count = count.clone();
+            let service = service_fn(move |_| {
+                let count = count.clone();
+                let frames = futures::stream::repeat_with(move || {
+                    count.fetch_add(16 * 1024, Ordering::Relaxed);
+                    let data = bytes::Bytes::from_static(&[7; 16 * 1024]);
+                    Ok::<_, Infallible>(Frame::data(data))
+                });
+                async { Ok::<_, Infallible>(Response::new(StreamBody::new(frames))) }
+            });
+            let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            http.max_send_buf_size(16 * 1024);
+            tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    (address, sent)
 }
 
 #[tokio::test]
