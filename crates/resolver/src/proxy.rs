@@ -6,6 +6,7 @@ pub mod framing;
 mod headers;
 mod http;
 mod idle;
+mod line;
 pub mod peek;
 mod tcp;
 pub mod upstream;
@@ -14,6 +15,7 @@ mod wire;
 use self::{
     answer::Refusal,
     checked::Checked,
+    http::Unanswered,
     idle::Streams,
     peek::{Spoken, has_preface, peek, unless_left},
     tcp::turn_away,
@@ -35,7 +37,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::copy_bidirectional,
     net::TcpStream,
@@ -198,15 +200,16 @@ impl Proxy {
         let (first, begun) = (Mutex::new(first), Notify::new());
         let drain = self.guest(way.as_deref());
         let client = headers::client(client.ip());
-        let tunnel = stream.tunnel();
+        let line = stream.line();
         let service = service_fn(|request| {
             begun.notify_one();
             let arrival = first.lock().take();
-            let answered = http::answer(self, way.as_ref(), arrival, &client, request);
+            let way = way.as_ref();
+            let answered = http::answer(self, way, arrival, &client, Some(&line), request);
             // An async block around it would carry it twice.
             answered.map_ok(|mut answer| {
                 if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-                    tunnel.open();
+                    line.open_tunnel();
                 } else if self.leaving.is_cancelled() {
                     let close = HeaderValue::from_static("close");
                     answer.headers_mut().insert(CONNECTION, close);
@@ -258,8 +261,9 @@ impl Proxy {
             let (proxy, way, stream) = (proxy.clone(), way.clone(), begun.begin());
             let client = client.clone();
             async move {
-                let answer = http::answer(&proxy, way.as_ref(), None, &client, request).await?;
-                Ok::<_, Infallible>(answer.map(|body| stream.until_end_of(body)))
+                let way = way.as_ref();
+                let answer = http::answer(&proxy, way, None, &client, None, request).await?;
+                Ok::<_, Unanswered>(answer.map(|body| stream.until_end_of(body)))
             }
         });
         let connection = http2::Builder::new(TokioExecutor::new())

@@ -4,10 +4,11 @@ use super::{
     Arrival, Leave, Proxy,
     answer::{self, Answer, Asked, Refusal, Refused},
     headers,
+    line::Line,
     upstream::{Connection, Sent},
 };
 use crate::{
-    room::{Turned, Visit},
+    room::{Busy, Turned, Visit},
     route::{Speaks, Way},
 };
 use elasti_core::probe;
@@ -19,7 +20,20 @@ use http::{
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
+
+/// Why a request gets no answer at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    #[error("the client has left")]
+    Left,
+}
+
+/// What came of a request that was not answered by the target.
+enum Failed {
+    Refused(Refusal),
+    Unanswered(Unanswered),
+}
 
 /// How often a request is sent again that a target let fall: it may be what makes targets fall.
 const REPLAYS: usize = 5;
@@ -30,8 +44,9 @@ pub(super) async fn answer(
     way: Option<&Arc<Way>>,
     arrival: Option<Arrival>,
     client: &HeaderValue,
+    line: Option<&Line>,
     request: Request<Incoming>,
-) -> Result<Response<Answer>, Infallible> {
+) -> Result<Response<Answer>, Unanswered> {
     let named;
     let way = match way {
         Some(way) => way,
@@ -69,7 +84,7 @@ pub(super) async fn answer(
     let leave = request.extensions().get().cloned();
     let (mut parts, body) = request.into_parts();
     let upgrade = prepare(&mut parts, way, client);
-    match forward(proxy, way, &mut visit, parts, body).await {
+    match forward(proxy, way, &mut visit, line, parts, body).await {
         Ok((mut response, busy)) => {
             let websocket = headers::end_hop(response.headers_mut());
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -92,7 +107,8 @@ pub(super) async fn answer(
                 busy: Some(busy),
             }))
         }
-        Err(refusal) => {
+        Err(Failed::Unanswered(why)) => Err(why),
+        Err(Failed::Refused(refusal)) => {
             let room = Some(&*way.room);
             proxy.metrics.refused(room, &method, refusal, visit.age());
             Ok(refused(Some(way), refusal, Some(&visit), asked))
@@ -145,9 +161,10 @@ async fn forward(
     proxy: &Proxy,
     way: &Way,
     visit: &mut Visit,
+    line: Option<&Line>,
     parts: Parts,
     body: Incoming,
-) -> Result<(Response<Incoming>, crate::room::Busy), Refusal> {
+) -> Result<(Response<Incoming>, Busy), Failed> {
     let http2 = match way.speaks {
         Speaks::Http1 => false,
         Speaks::Http2 => true,
@@ -158,7 +175,7 @@ async fn forward(
     let mut request = addressed(Request::from_parts(parts, Either::Left(body)), http2);
     let mut replays = 0;
     loop {
-        let mut busy = visit.endpoint(&way.port).await?;
+        let mut busy = found(way, visit, line).await?;
         let connected = if http2 {
             proxy.upstreams.http2(&busy, visit.deadline()).await
         } else {
@@ -173,7 +190,7 @@ async fn forward(
         };
         let mut failed = match connection.send(request).await {
             Ok(response) if !headers::is_framed_once(response.headers()) => {
-                return Err(Refusal::Broken);
+                return Err(Refusal::Broken.into());
             }
             Ok(response) => {
                 busy.keep(connection.lease());
@@ -187,7 +204,7 @@ async fn forward(
         request = match (failed.take_message(), &copy) {
             (Some(unsent), _) => unsent,
             // The client's body could not be read to its end.
-            (None, _) if failed.error().is_user() => return Err(Refusal::Malformed),
+            (None, _) if failed.error().is_user() => return Err(Refusal::Malformed.into()),
             (None, Some(parts)) if replays < REPLAYS && !failed.error().is_parse() => {
                 let again = Request::from_parts(parts.clone(), Either::Right(Empty::new()));
                 replays += 1;
@@ -196,10 +213,19 @@ async fn forward(
             }
             (None, _) => {
                 tracing::debug!(error = %failed.error(), "A target broke the connection");
-                return Err(Refusal::Broken);
+                return Err(Refusal::Broken.into());
             }
         };
     }
+}
+
+async fn found(way: &Way, visit: &mut Visit, line: Option<&Line>) -> Result<Busy, Failed> {
+    let wait = visit.endpoint(&way.port);
+    let found = match line {
+        Some(line) => line.unless_left(wait).await.ok_or(Unanswered::Left)?,
+        None => wait.await,
+    };
+    Ok(found?)
 }
 
 fn keeps(connection: &Connection, response: &Response<Incoming>) -> bool {
@@ -262,6 +288,24 @@ fn finish(
         response.headers_mut().insert(header::CONNECTION, close);
     } else if let Some(Leave(leave)) = leave {
         leave.cancel();
+    }
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Turned> for Failed {
+    fn from(turned: Turned) -> Self {
+        Self::Refused(turned.into())
+    }
+}
+
+impl From<Unanswered> for Failed {
+    fn from(why: Unanswered) -> Self {
+        Self::Unanswered(why)
     }
 }
 

@@ -136,7 +136,7 @@ pub async fn unless_left<T>(
 
 /// Resolves when the client has left: closed for good, or closed its side without a word, or with one
 /// unless `half` is a way of its protocol to end a request. Its bytes stay where they are.
-async fn left(stream: &TcpStream, half: bool) {
+pub async fn left(stream: &TcpStream, half: bool) {
     loop {
         let Ok(ready) = stream.ready(Interest::READABLE | Interest::ERROR).await else {
             return;
