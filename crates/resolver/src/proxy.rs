@@ -4,6 +4,7 @@ pub mod answer;
 mod checked;
 pub mod framing;
 mod headers;
+mod heard;
 mod http;
 mod idle;
 mod line;

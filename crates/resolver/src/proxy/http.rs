@@ -205,7 +205,7 @@ async fn forward(
             (Some(unsent), _) => unsent,
             // The client's body could not be read to its end.
             (None, _) if failed.error().is_user() => return Err(Refusal::Malformed.into()),
-            (None, Some(parts)) if replays < REPLAYS && !failed.error().is_parse() => {
+            (None, Some(parts)) if replays < REPLAYS && !connection.has_heard() => {
                 let again = Request::from_parts(parts.clone(), Either::Right(Empty::new()));
                 replays += 1;
                 visit.failed(&busy)?;

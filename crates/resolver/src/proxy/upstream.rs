@@ -1,6 +1,9 @@
 //! Connections to targets: new ones, and those that are kept for the next request.
 
-use super::wire::Wire;
+use super::{
+    heard::{Heard, Listened},
+    wire::Wire,
+};
 use crate::{
     alive::watch_over,
     metrics::{Dialled, Metrics},
@@ -50,9 +53,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Kept {
     /// The last used first.
-    http1: Vec<(http1::SendRequest<Sent>, Instant)>,
+    http1: Vec<(Single, Instant)>,
     /// As few as can carry all requests; whoever dials one makes the others wait for it.
     http2: Arc<AsyncMutex<Vec<Multiplexed>>>,
+}
+
+/// Carries one request at a time.
+#[derive(Debug)]
+pub struct Single {
+    sender: http1::SendRequest<Sent>,
+    heard: Heard,
 }
 
 #[derive(Debug)]
@@ -66,7 +76,7 @@ struct Multiplexed {
 
 #[derive(Debug)]
 pub enum Connection {
-    Http1(http1::SendRequest<Sent>),
+    Http1(Single),
     Http2(http2::SendRequest<Sent>, Lease),
 }
 
@@ -170,6 +180,7 @@ impl Upstreams {
 
     async fn new_http1(&self, endpoint: &Busy, deadline: Instant) -> io::Result<Connection> {
         let stream = self.dial(endpoint, deadline).await?;
+        let (stream, heard) = Listened::new(stream);
         let handshake = http1::Builder::new()
             .max_headers(super::MAX_HEADERS)
             .max_buf_size(super::MAX_HEAD)
@@ -181,7 +192,7 @@ impl Upstreams {
                 tracing::debug!(%error, "Connection to a target ended");
             }
         });
-        Ok(Connection::Http1(sender))
+        Ok(Connection::Http1(Single { sender, heard }))
     }
 
     pub async fn http2(&self, endpoint: &Busy, deadline: Instant) -> io::Result<Connection> {
@@ -238,12 +249,12 @@ impl Upstreams {
         })
     }
 
-    fn take(&self, address: SocketAddr) -> Option<http1::SendRequest<Sent>> {
+    fn take(&self, address: SocketAddr) -> Option<Single> {
         let mut kept = self.0.kept.lock();
         let idle = &mut kept.get_mut(&address)?.http1;
         let mut looks = 0;
         for at in (0..idle.len()).rev() {
-            let sender = &idle[at].0;
+            let sender = &idle[at].0.sender;
             if sender.is_closed() {
                 idle.remove(at);
             } else if sender.is_ready() {
@@ -260,14 +271,14 @@ impl Upstreams {
 
     /// Keeps a connection for the next request; it is free once its answer was read to the end.
     pub fn keep(&self, address: SocketAddr, connection: Connection) {
-        let Connection::Http1(sender) = connection else {
+        let Connection::Http1(single) = connection else {
             return;
         };
         let now = Instant::now();
         let mut kept = self.0.kept.lock();
         let idle = &mut kept.entry(address).or_default().http1;
         if idle.len() < MOST_KEPT {
-            idle.push((sender, now));
+            idle.push((single, now));
         }
     }
 
@@ -277,8 +288,8 @@ impl Upstreams {
             sleep(KEEP / 2).await;
             let now = Instant::now();
             self.0.kept.lock().retain(|_, kept| {
-                kept.http1.retain(|(sender, since)| {
-                    !sender.is_closed() && now.duration_since(*since) < KEEP
+                kept.http1.retain(|(single, since)| {
+                    !single.sender.is_closed() && now.duration_since(*since) < KEEP
                 });
                 let in_use = kept.http2.try_lock().map_or(true, |mut open| {
                     open.retain(|connection| connection.is_worth_keeping(now));
@@ -319,13 +330,24 @@ impl Connection {
         }
     }
 
+    /// Whether an answer has begun to the request that was sent last. Of HTTP/2 only whole heads are told of.
+    pub fn has_heard(&self) -> bool {
+        match self {
+            Self::Http1(single) => single.heard.anything(),
+            Self::Http2(..) => false,
+        }
+    }
+
     /// Gives a request back that did not leave.
     pub async fn send(
         &mut self,
         request: Request<Sent>,
     ) -> Result<Response<Incoming>, Box<TrySendError<Request<Sent>>>> {
         match self {
-            Self::Http1(sender) => sender.try_send_request(request).await.map_err(Box::new),
+            Self::Http1(Single { sender, heard }) => {
+                heard.forget();
+                sender.try_send_request(request).await.map_err(Box::new)
+            }
             Self::Http2(sender, _) => sender.try_send_request(request).await.map_err(Box::new),
         }
     }

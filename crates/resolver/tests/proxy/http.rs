@@ -150,6 +150,24 @@ async fn a_request_that_may_be_repeated_survives_a_pod_that_dies() {
 }
 
 #[tokio::test]
+async fn a_request_is_not_repeated_once_an_answer_has_begun() {
+    for begun in ["HTTP/1.1 2", "HTTP/1.1 100 Continue\r\n\r\n"] {
+        let stage = Stage::new().await;
+        let dying = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::start().await;
+        stage.ready(&[dying.local_addr().unwrap(), target.address]);
+        let mut client = http1(stage.address).await;
+        let answer = tokio::spawn(async move { client.send_request(get("/")).await.unwrap() });
+        let (mut stream, _) = dying.accept().await.unwrap();
+        read_until(&mut stream, "\r\n\r\n").await;
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        drop((stream, dying));
+        assert_eq!(answer.await.unwrap().status(), 502, "{begun:?}");
+        assert_eq!(target.requests.load(Ordering::Relaxed), 0, "{begun:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_may_not_be_repeated_is_sent_once() {
     let stage = Stage::new().await;
     let dying = TcpListener::bind("127.0.0.1:0").await.unwrap();
