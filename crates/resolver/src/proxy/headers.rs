@@ -141,6 +141,10 @@ fn without_user(authority: &str) -> &str {
         .map_or(authority, |(_, host)| host)
 }
 
+pub fn has_two_hosts(headers: &HeaderMap) -> bool {
+    headers.get_all(header::HOST).iter().nth(1).is_some()
+}
+
 /// Whether the length of a target's answer can be read in one way only.
 pub fn is_framed_once(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();

@@ -47,6 +47,10 @@ pub(super) async fn answer(
     line: Option<&Line>,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Unanswered> {
+    // Of HTTP/1 the check before the parser has refused such.
+    if request.version() == Version::HTTP_2 && headers::has_two_hosts(request.headers()) {
+        return Ok(proxy.refuse(way, Refusal::Malformed, None, &request));
+    }
     let named;
     let way = match way {
         Some(way) => way,

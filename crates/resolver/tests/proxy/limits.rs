@@ -294,6 +294,35 @@ async fn endless() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
+async fn an_http2_request_with_two_hosts_is_refused() {
+    let (stage, target) = patient_for(SOON, SOON).await;
+    // GET, http, `/`, and a Host of one letter.
+    let host = |name: u8| [0x0f, 0x17, 0x01, name];
+    let one = [&ASK[..3], &host(b'a')].concat();
+    let two = [&one[..], &host(b'b')].concat();
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(&preface()).await.unwrap();
+    for (stream, asked, status) in [(1, one, OK), (3, two, BAD_REQUEST)] {
+        client
+            .write_all(&frame(1, 5, stream, &asked))
+            .await
+            .unwrap();
+        let head = loop {
+            if let (HEADERS, payload) = next_frame(&mut client).await {
+                break payload;
+            }
+        };
+        assert_eq!(head[0], status);
+    }
+    assert_eq!(target.requests.load(Ordering::Relaxed), 1);
+    stage.counts("refused_count", "malformed", 1).await;
+}
+
+/// In the static table.
+const OK: u8 = 0x88;
+const BAD_REQUEST: u8 = 0x8c;
+
+#[tokio::test]
 async fn streams_that_are_reset_as_fast_as_they_come_end_their_connection() {
     let stage = Stage::new().await;
     let mut client = TcpStream::connect(stage.address).await.unwrap();
