@@ -102,6 +102,7 @@ impl Directory {
         }
         drop(known);
         self.changed.notify_one();
+        self.tidy();
     }
 
     pub fn change_ports(&self, change: Change<Ports>) {
@@ -234,6 +235,20 @@ impl Directory {
         Some(entry.room.clone())
     }
 
+    /// Forgets what was measured of services that are gone, after the last who was there.
+    pub fn tidy(&self) {
+        let mut known = self.known.lock();
+        let gone = known.closed.extract_if(|_, room| room.strong_count() == 0);
+        let gone: HashSet<Key> = gone.map(|(service, _)| service).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let names = known.rooms.keys().map(|service| service.name.clone());
+        let names: HashSet<Arc<str>> = names.collect();
+        drop(known);
+        self.metrics.forget(&gone, |name| names.contains(name));
+    }
+
     pub fn house(&self) -> &House {
         &self.house
     }
@@ -315,7 +330,6 @@ impl Known {
     }
 
     fn close(&mut self, service: &Key) {
-        self.closed.retain(|_, room| room.strong_count() > 0);
         if let Some(Entry { room, .. }) = self.rooms.remove(service) {
             room.set_starting(&Arc::default(), &HashMap::new(), &HashSet::new());
             room.close();

@@ -16,12 +16,16 @@ fn directory() -> Directory {
 }
 
 fn dialling(dial: Dial) -> Directory {
+    measured(dial, &prometheus::Registry::new())
+}
+
+fn measured(dial: Dial, registry: &prometheus::Registry) -> Directory {
     let house = House::new(10, mpsc::channel(1).0);
     let defaults = Limits {
         patience: Duration::from_secs(600),
         seats: 100,
     };
-    let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+    let metrics = Metrics::new(registry).unwrap();
     Directory::new(house, defaults, dial, Release::default(), Arc::new(metrics))
 }
 
@@ -261,6 +265,51 @@ async fn what_was_known_of_a_service_goes_with_its_elasti_service() {
     let turned = room.visit().endpoint("http").await.err();
     assert_eq!(turned, Some(Turned::Gone));
     assert_eq!(begun.elapsed(), Duration::from_secs(10), "it has not");
+}
+
+#[test]
+fn what_was_measured_of_a_service_goes_with_the_last_who_is_there() {
+    let registry = prometheus::Registry::new();
+    let directory = measured(Dial::Endpoints, &registry);
+    let (web, mut declared) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    Arc::make_mut(&mut declared).mode = None;
+    let namesake = Key::new("other", "web");
+    for key in [&web, &namesake] {
+        directory.change_declared(Change::Applied(key.clone(), declared.clone()));
+        let room = directory.room(&key.namespace, "web").unwrap();
+        let (method, took) = (http::Method::GET, Duration::ZERO);
+        let metrics = &directory.metrics;
+        metrics.answered(&room, &method, http::StatusCode::OK, took);
+        metrics.held(&room, Some(took));
+        metrics.found(true, Some(&room));
+        metrics.switched("web", true);
+    }
+    let namespaces = || {
+        let families = registry.gather();
+        let metrics = families.iter().flat_map(|family| family.get_metric());
+        let labels = metrics.flat_map(|metric| metric.get_label());
+        let namespaces = labels.filter(|label| label.name() == "namespace");
+        let values = namespaces.map(|label| label.value().to_owned());
+        values
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect::<Vec<_>>()
+    };
+    let guest = directory.room("shop", "web").unwrap();
+    directory.change_declared(Change::Deleted(web));
+    directory.tidy();
+    assert_eq!(namespaces(), ["other", "shop"], "somebody is still there");
+    drop(guest);
+    directory.tidy();
+    assert_eq!(namespaces(), ["other"]);
+    assert_eq!(
+        registry.gather().len(),
+        4,
+        "what has no namespace is the other's, too"
+    );
+    directory.change_declared(Change::Deleted(namesake));
+    directory.tidy();
+    assert!(registry.gather().is_empty());
 }
 
 #[tokio::test]
