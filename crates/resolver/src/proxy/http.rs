@@ -20,13 +20,16 @@ use http::{
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
-use std::sync::Arc;
+use std::{error::Error, sync::Arc};
 
 /// Why a request gets no answer at all.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     #[error("the client has left")]
     Left,
+    /// For a client that may send it again itself: we no longer can.
+    #[error("the target refused the stream")]
+    Refused(#[source] h2::Error),
 }
 
 /// What came of a request that was not answered by the target.
@@ -111,7 +114,13 @@ pub(super) async fn answer(
                 busy: Some(busy),
             }))
         }
-        Err(Failed::Unanswered(why)) => Err(why),
+        Err(Failed::Unanswered(why)) => {
+            if matches!(why, Unanswered::Refused(_)) {
+                let (room, refusal) = (Some(&*way.room), Refusal::Broken);
+                proxy.metrics.refused(room, &method, refusal, visit.age());
+            }
+            Err(why)
+        }
         Err(Failed::Refused(refusal)) => {
             let room = Some(&*way.room);
             proxy.metrics.refused(room, &method, refusal, visit.age());
@@ -174,8 +183,10 @@ async fn forward(
         Speaks::Http2 => true,
         Speaks::Anything | Speaks::Opaque => parts.version == Version::HTTP_2,
     };
-    let replayable = parts.method.is_idempotent() && body.is_end_stream();
-    let copy = replayable.then(|| parts.clone());
+    let multiplexed = parts.version == Version::HTTP_2;
+    let has_body = !body.is_end_stream();
+    let replayable = parts.method.is_idempotent() && !has_body;
+    let copy = (replayable || (http2 && !has_body)).then(|| parts.clone());
     let mut request = addressed(Request::from_parts(parts, Either::Left(body)), http2);
     let mut replays = 0;
     loop {
@@ -209,11 +220,18 @@ async fn forward(
             (Some(unsent), _) => unsent,
             // The client's body could not be read to its end.
             (None, _) if failed.error().is_user() => return Err(Refusal::Malformed.into()),
-            (None, Some(parts)) if replays < REPLAYS && !connection.has_heard() => {
+            (None, Some(parts))
+                if replays < REPLAYS
+                    && (is_untouched(failed.error()) || replayable && !connection.has_heard()) =>
+            {
                 let again = Request::from_parts(parts.clone(), Either::Right(Empty::new()));
                 replays += 1;
                 visit.failed(&busy)?;
                 addressed(again, http2)
+            }
+            (None, _) if multiplexed && is_untouched(failed.error()) => {
+                let refused = h2::Reason::REFUSED_STREAM.into();
+                return Err(Unanswered::Refused(refused).into());
             }
             (None, _) => {
                 tracing::debug!(error = %failed.error(), "A target broke the connection");
@@ -230,6 +248,16 @@ async fn found(way: &Way, visit: &mut Visit, line: Option<&Line>) -> Result<Busy
         None => wait.await,
     };
     Ok(found?)
+}
+
+/// Whether the target says that it did nothing with a request, whatever that was: by a GOAWAY that names an
+/// earlier one as its last, or in so many words.
+fn is_untouched(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    cause.is_some_and(|cause: &h2::Error| {
+        let refused = cause.reason() == Some(h2::Reason::REFUSED_STREAM);
+        cause.is_remote() && (cause.is_go_away() || refused)
+    })
 }
 
 fn keeps(connection: &Connection, response: &Response<Incoming>) -> bool {

@@ -147,7 +147,7 @@ async fn whoever_says_nothing_on_a_port_that_speaks_http_wakes_nobody() {
 }
 
 /// Frames of HTTP/2, written by hand.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = length[1..].to_vec();
     frame.extend([kind, flags]);

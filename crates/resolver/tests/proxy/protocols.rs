@@ -1,6 +1,6 @@
 //! Each protocol, from a client through the resolver to a target and back.
 
-use crate::stage::*;
+use crate::{limits::frame, stage::*};
 use bytes::Bytes;
 use elasti_resolver::route::Speaks;
 use http::{HeaderMap, Request, Response};
@@ -504,6 +504,84 @@ async fn a_request_that_fells_targets_is_not_sent_for_ever() {
     assert_eq!(answer.unwrap().unwrap().status(), 502);
     let fallen = fallen.load(Ordering::Relaxed);
     assert!((2..=6).contains(&fallen), "{fallen}");
+}
+
+/// Ends what it is asked with these frames, on each connection.
+async fn refusing(frames: &'static [(u8, u32, &'static [u8])]) -> (SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut words = frame(4, 0, 0, &[]);
+            stream.write_all(&words).await.unwrap();
+            let mut heard = Vec::new();
+            while !has_head(heard.get(24..).unwrap_or_default()) {
+                stream.read_buf(&mut heard).await.unwrap();
+            }
+            words.clear();
+            for (kind, stream, payload) in frames {
+                words.extend(frame(*kind, 0, *stream, payload));
+            }
+            stream.write_all(&words).await.unwrap();
+            tokio::spawn(
+                async move { while stream.read_buf(&mut heard).await.unwrap_or(0) > 0 {} },
+            );
+        }
+    });
+    (address, tasks)
+}
+
+/// Whether there is one in these frames.
+fn has_head(mut frames: &[u8]) -> bool {
+    while let [high, middle, low, kind, ..] = *frames {
+        if kind == 1 {
+            return true;
+        }
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        frames = frames.get(9 + length..).unwrap_or_default();
+    }
+    false
+}
+
+const REFUSED_STREAM: &[(u8, u32, &[u8])] = &[(3, 1, &[0, 0, 0, 7])];
+const GOAWAY: &[(u8, u32, &[u8])] = &[(7, 0, &[0; 8])];
+const CANCEL: &[(u8, u32, &[u8])] = &[(3, 1, &[0, 0, 0, 8])];
+
+#[tokio::test]
+async fn a_stream_that_a_target_did_not_touch_goes_to_another() {
+    let ask = |body: &'static str| {
+        let request = Request::post("http://web.shop/ask");
+        request.body(Full::from(body)).unwrap()
+    };
+    for frames in [REFUSED_STREAM, GOAWAY] {
+        let stage = Stage::new().await;
+        let (refusing, _tasks) = refusing(frames).await;
+        let target = Target::start().await;
+        stage.ready(&[refusing, target.address]);
+        let mut client = http2(stage.address).await;
+        let answer = client.send_request(ask("")).await.unwrap();
+        assert_eq!(text(answer).await, "POST /ask ");
+
+        let stage = Stage::new().await;
+        stage.ready(&[refusing]);
+        let mut client = http2(stage.address).await;
+        let refused = client.send_request(ask("body")).await.unwrap_err();
+        let cause = std::error::Error::source(&refused).unwrap();
+        let reason = cause.downcast_ref::<h2::Error>().unwrap().reason();
+        let words = "the client may send it again itself";
+        assert_eq!(reason, Some(h2::Reason::REFUSED_STREAM), "{words}");
+        stage.counts("refused_count", "broken", 1).await;
+    }
+    let stage = Stage::new().await;
+    let (refusing, _tasks) = refusing(CANCEL).await;
+    let target = Target::start().await;
+    stage.ready(&[refusing, target.address]);
+    let mut client = http2(stage.address).await;
+    let answer = client.send_request(ask("")).await.unwrap();
+    assert_eq!(answer.status(), 502, "it may have been touched");
+    assert_eq!(target.requests.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
