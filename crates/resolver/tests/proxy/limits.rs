@@ -428,6 +428,35 @@ async fn clients_that_say_nothing_do_not_hinder_others() {
 }
 
 #[tokio::test]
+async fn whoever_is_in_the_queue_when_a_port_is_closed_is_served() {
+    let (stage, _target) = patient_for(SOON, SOON).await;
+    let listeners = Listeners {
+        proxy: stage.proxy.clone(),
+        tasks: TaskTracker::new(),
+        connections: Arc::new(Semaphore::new(10)),
+        stop: CancellationToken::new(),
+        arrivals: Arc::default(),
+    };
+    let listener = bind(0).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut queue = Vec::new();
+    for _ in 0..5 {
+        let mut client = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let words = b"GET / HTTP/1.0\r\nHost: web.shop\r\n\r\n";
+        client.write_all(words).await.unwrap();
+        queue.push(client);
+    }
+    listeners.stop.cancel();
+    listeners.named(listener).await;
+    for mut client in queue {
+        let answer = heard(&mut client).await;
+        assert!(answer.starts_with("HTTP/1.0 200 OK"), "{answer}");
+    }
+    let late = TcpStream::connect(("127.0.0.1", port)).await;
+    assert!(late.is_err(), "it is closed");
+}
+
+#[tokio::test]
 async fn connections_beyond_the_limit_wait_their_turn_and_unused_ports_take_none() {
     let stage = Stage::new().await;
     let stranger = || {
