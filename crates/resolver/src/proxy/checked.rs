@@ -170,13 +170,16 @@ impl AsyncWrite for Checked {
         let farewell = this
             .farewell
             .get_or_insert_with(|| Box::pin(sleep(FAREWELL)));
+        // First, while there is time for both: whoever sends without end takes all of it.
+        if farewell.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
         let mut unread = [0; 4096];
         loop {
             let mut buf = ReadBuf::new(&mut unread);
-            match Pin::new(&mut this.stream).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {}
-                Poll::Ready(_) => return Poll::Ready(Ok(())),
-                Poll::Pending => return farewell.as_mut().poll(cx).map(Ok),
+            match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buf)) {
+                Ok(()) if !buf.filled().is_empty() => {}
+                _ => return Poll::Ready(Ok(())),
             }
         }
     }

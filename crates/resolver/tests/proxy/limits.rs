@@ -108,6 +108,16 @@ async fn a_connection_without_a_request_is_closed_after_a_while() {
 }
 
 #[tokio::test]
+async fn whoever_sends_without_end_is_not_listened_to_for_ever() {
+    let (stage, _target) = patient_for(SOON, SOON).await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    let words = b"GET / HTTP/1.1\r\nHost: web.shop\r\nConnection: close\r\n\r\n";
+    client.write_all(words).await.unwrap();
+    let ended = async { while client.write_all(&[0; 1 << 20]).await.is_ok() {} };
+    timeout(SOON, ended).await.expect("it is cut");
+}
+
+#[tokio::test]
 async fn an_http2_connection_without_streams_is_told_to_go() {
     let (stage, _target) = patient_for(SOON, SHORT).await;
     let client = http2(stage.address).await;
