@@ -144,6 +144,11 @@ impl Directory {
         if self.dial == Dial::ClusterIp {
             known.dial_the_service(service, &mut ready);
         }
+        // One that moves from slice to slice is in both for a while.
+        for addresses in ready.values_mut() {
+            addresses.sort_unstable();
+            addresses.dedup();
+        }
         if let Some(took) = entry.room.publish(&ready) {
             self.metrics.woken(&entry.room, took);
         }

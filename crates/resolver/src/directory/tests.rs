@@ -357,6 +357,33 @@ async fn the_older_of_two_speaks_for_a_service() {
 }
 
 #[tokio::test]
+async fn an_address_in_two_slices_is_one_endpoint() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, web));
+    for (slice, addresses) in [
+        ("web-a", ["10.0.0.1", "10.0.0.2"]),
+        ("web-b", ["10.0.0.2", "10.0.0.1"]),
+    ] {
+        let slice = Key::new("shop", slice);
+        directory.change_ready(Change::Applied(slice, ready(&addresses)));
+    }
+    let room = directory.room("shop", "web").unwrap();
+    let mut reached = Vec::new();
+    for _ in 0..4 {
+        reached.push(room.visit().endpoint("http").await.unwrap());
+    }
+    let first = reached[0].address();
+    let to_first = reached.iter().filter(|busy| busy.address() == first);
+    assert_eq!(to_first.count(), 2);
+    assert_eq!(
+        reached[0].address(),
+        reached[2].address(),
+        "in turn: {reached:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_mesh_is_given_the_private_service_once_an_endpoint_is_ready() {
     let directory = dialling(Dial::ClusterIp);
     let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
