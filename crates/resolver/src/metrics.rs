@@ -125,26 +125,28 @@ impl Metrics {
     }
 
     pub fn answered(&self, room: &Room, method: &Method, status: StatusCode, took: Duration) {
-        let labels = [
-            &*room.service,
-            &*room.service,
-            "",
-            "",
-            &*room.namespace,
-            word(method),
-            "",
-            code(&status),
-            "",
-        ];
-        self.requests
-            .with_label_values(&labels)
-            .observe(took.as_secs_f64());
+        self.request(Some(room), method, status, "", took);
+    }
+
+    /// In the name of a sleeping target.
+    pub fn probed(&self, room: &Room, method: &Method, status: StatusCode) {
+        self.request(Some(room), method, status, "probe", Duration::ZERO);
     }
 
     pub fn refused(&self, room: Option<&Room>, method: &Method, refusal: Refusal, took: Duration) {
         self.refused.with_label_values(&[refusal.label()]).inc();
+        self.request(room, method, refusal.status(), refusal.label(), took);
+    }
+
+    fn request(
+        &self,
+        room: Option<&Room>,
+        method: &Method,
+        status: StatusCode,
+        error: &str,
+        took: Duration,
+    ) {
         let (service, namespace) = room.map_or(("", ""), |room| (&*room.service, &*room.namespace));
-        let status = refusal.status();
         let labels = [
             service,
             service,
@@ -153,8 +155,8 @@ impl Metrics {
             namespace,
             word(method),
             "",
-            status.as_str(),
-            refusal.label(),
+            code(&status),
+            error,
         ];
         self.requests
             .with_label_values(&labels)

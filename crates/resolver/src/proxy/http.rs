@@ -72,6 +72,8 @@ pub(super) async fn answer(
         }
     };
     if let Some(answer) = probed(way, &request) {
+        let (method, status) = (request.method(), answer.status());
+        proxy.metrics.probed(&way.room, method, status);
         return Ok(answer);
     }
     let (mut visit, turned) = match arrival {
@@ -100,7 +102,11 @@ pub(super) async fn answer(
                     proxy.metrics.refused(room, &method, refusal, visit.age());
                     return Ok(refused(Some(way), refusal, Some(&visit), asked));
                 };
+                let status = response.status();
                 proxy.metrics.held(&way.room, visit.waited());
+                proxy
+                    .metrics
+                    .answered(&way.room, &method, status, visit.age());
                 proxy.connect_upgrades(upgrade, hyper::upgrade::on(&mut response), busy);
                 return Ok(response.map(|body| Answer::Target { body, busy: None }));
             }

@@ -246,6 +246,7 @@ async fn a_probe_is_answered_in_the_sleepers_name_and_wakes_nobody() {
     assert_eq!(answer.headers()["content-type"], "application/json");
     assert_eq!(text(answer).await, "{\"ok\":true}");
     assert!(stage.knocks.try_recv().is_err());
+    assert_eq!(stage.counted("incoming_requests", "probe"), 1);
     let other = tokio::spawn(async move { client.send_request(get("/x")).await.unwrap() });
     stage.waits(1).await;
     let target = Target::start().await;

@@ -300,6 +300,7 @@ async fn a_websocket_passes() {
     stage.ready(&[target.address]);
     let answer = answer.await.unwrap();
     assert_eq!(answer.status(), 101);
+    assert_eq!(stage.counted("incoming_requests", "101"), 1);
     let mut io = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
     io.write_all(b"ping").await.unwrap();
     let mut word = [0; 4];
