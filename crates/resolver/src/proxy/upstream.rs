@@ -19,20 +19,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
-    future::poll_fn,
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+    collections::HashMap, future::poll_fn, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration,
 };
 use tokio::{
     net::TcpStream,
-    sync::Mutex as AsyncMutex,
+    sync::{Mutex as AsyncMutex, watch},
     time::{Instant, sleep, timeout_at},
 };
 use tokio_util::task::TaskTracker;
@@ -69,8 +60,8 @@ pub struct Single {
 struct Multiplexed {
     sender: http2::SendRequest<Sent>,
     lease: Lease,
-    /// How many streams the target allows, as far as it has said.
-    most: Arc<AtomicUsize>,
+    /// How many streams the target allows; none before it has said so.
+    most: watch::Receiver<usize>,
     used: Instant,
 }
 
@@ -202,6 +193,11 @@ impl Upstreams {
         };
         let mut open = timeout_at(deadline, slot.lock()).await?;
         open.retain(|connection| !connection.sender.is_closed());
+        // Whoever dialled the last has sent its request by now, or soon will.
+        if let Some(last) = open.last_mut() {
+            let said = last.most.wait_for(|most| *most > 0);
+            let _ = timeout_at(deadline.min(Instant::now() + DIAL), said).await;
+        }
         if let Some(connection) = open.iter_mut().find(|connection| connection.has_room()) {
             connection.used = Instant::now();
             return Ok(connection.lend());
@@ -220,6 +216,7 @@ impl Upstreams {
         let stream = self.dial(endpoint, deadline).await?;
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
+            .initial_max_send_streams(0)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(super::SEND_BUFFER)
@@ -229,11 +226,11 @@ impl Upstreams {
             .handshake(TokioIo::new(stream))
             .await;
         let (sender, mut connection) = handshake.map_err(io::Error::other)?;
-        let most = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
-        let allowed = most.clone();
+        let (allowed, most) = watch::channel(0);
         let carry = poll_fn(move |cx| {
             let ended = Pin::new(&mut connection).poll(cx);
-            allowed.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            let now = connection.current_max_send_streams();
+            allowed.send_if_modified(|known| std::mem::replace(known, now) != now);
             ended
         });
         self.0.tasks.spawn(async move {
@@ -305,8 +302,8 @@ impl Upstreams {
 
 impl Multiplexed {
     fn has_room(&self) -> bool {
-        let most = self.most.load(Ordering::Relaxed).min(MOST_STREAMS);
-        self.lease.others() < most
+        let most = *self.most.borrow();
+        self.lease.others() < most.min(MOST_STREAMS)
     }
 
     fn lend(&self) -> Connection {

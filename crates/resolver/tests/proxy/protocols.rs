@@ -223,6 +223,15 @@ where
     F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Response<AnyBody>> + Send + 'static,
 {
+    serving_at_most(100, answer).await
+}
+
+/// So many streams at once.
+async fn serving_at_most<F, R>(streams: u32, answer: F) -> (SocketAddr, JoinSet<()>)
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response<AnyBody>> + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut tasks = JoinSet::new();
@@ -240,7 +249,7 @@ where
                 });
                 if &preface == b"PRI" {
                     let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                        .max_concurrent_streams(100)
+                        .max_concurrent_streams(streams)
                         .to_owned();
                     let _ = http.serve_connection(io, service).await;
                 } else {
@@ -481,6 +490,32 @@ async fn streams_beyond_what_one_connection_of_a_target_carries_get_another() {
     };
     let waited = timeout(SOON, all).await;
     assert!(waited.is_ok(), "{} of 350", reached.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn a_target_is_not_given_more_streams_at_once_than_it_allows() {
+    let stage = Stage::new().await;
+    let reached = Arc::new(AtomicUsize::new(0));
+    let count = reached.clone();
+    let (target, _tasks) = serving_at_most(5, move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        std::future::pending()
+    })
+    .await;
+    let client = http2(stage.address).await;
+    let mut asked = JoinSet::new();
+    for _ in 0..40 {
+        let mut client = client.clone();
+        let request = Request::post("http://web.shop/").body(Full::from("body"));
+        asked.spawn(async move { client.send_request(request.unwrap()).await });
+    }
+    stage.waits(40).await;
+    stage.ready(&[target]);
+    let all = crate::stage::until("all reach it", || reached.load(Ordering::Relaxed) == 40);
+    tokio::select! {
+        () = all => {}
+        answer = asked.join_next() => panic!("{answer:?} of {reached:?}"),
+    }
 }
 
 #[tokio::test]
