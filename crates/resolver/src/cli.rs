@@ -156,14 +156,21 @@ const UNUSED: [&str; 14] = [
     "ENABLE_H2C",
 ];
 
+/// No clock can add what a number of seconds can say.
+const LONGEST: Duration = Duration::from_secs(87_600 * 3_600);
+
 /// Go's way of writing durations, or a number of seconds, as KubeElasti has it.
 fn duration(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.parse() {
-        return Ok(Duration::from_secs(seconds));
+    let duration = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => GoDuration::from_str(text)
+            .and_then(|duration| duration.get())
+            .map_err(|error| error.to_string())?,
+    };
+    if duration > LONGEST {
+        return Err("it has to be 87600h, which are ten years, or less".into());
     }
-    GoDuration::from_str(text)
-        .and_then(|duration| duration.get())
-        .map_err(|error| error.to_string())
+    Ok(duration)
 }
 
 fn given(text: &Option<String>) -> Option<&str> {
@@ -233,5 +240,20 @@ impl Cli {
     pub(crate) fn unused(&self) -> Vec<&'static str> {
         let set = UNUSED.into_iter();
         set.filter(|name| env::var_os(name).is_some()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_in_seconds_or_as_in_go_and_have_an_end() {
+        assert_eq!(duration("600"), Ok(Duration::from_secs(600)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        for too_long in ["18446744073709551615", "100000h"] {
+            assert!(duration(too_long).is_err(), "{too_long}");
+        }
+        assert!(duration("soon").is_err());
     }
 }

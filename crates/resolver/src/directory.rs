@@ -15,9 +15,9 @@ use elasti_core::{host::ServiceName, probe::ProbeRules};
 use elasti_runtime::watch::{Change, Key};
 use parking_lot::Mutex;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 use tokio::sync::Notify;
 
@@ -54,6 +54,8 @@ struct Known {
     ready: HashMap<Key, Ready>,
     slices_of: HashMap<Key, BTreeSet<Key>>,
     rooms: HashMap<Key, Entry>,
+    /// Of services for which nobody speaks any more, until those who are still there have gone.
+    closed: HashMap<Key, Weak<Room>>,
 }
 
 struct Entry {
@@ -100,6 +102,7 @@ impl Directory {
         }
         drop(known);
         self.changed.notify_one();
+        self.tidy();
     }
 
     pub fn change_ports(&self, change: Change<Ports>) {
@@ -112,11 +115,9 @@ impl Directory {
                 entry.ports = Some(before.clone());
             }
         }
-        if self.dial == Dial::ClusterIp {
-            for (key, before, now) in changed {
-                for ports in before.into_iter().chain(now) {
-                    self.publish(&known, &key.beside(&ports.service));
-                }
+        for (key, before, now) in changed {
+            for ports in before.into_iter().chain(now) {
+                self.publish(&known, &key.beside(&ports.service));
             }
         }
         drop(known);
@@ -135,6 +136,9 @@ impl Directory {
         let Some(entry) = known.rooms.get(service) else {
             return;
         };
+        let ports = known.ports(service, entry);
+        let names = ports.map(|port| (port.number, port.name.clone()));
+        entry.room.set_names(names.collect());
         let mut ready = known.endpoints(service, |pod| pod.ready);
         let release = match ready.is_empty() {
             true => Release::EarliestReady,
@@ -143,6 +147,11 @@ impl Directory {
         self.let_early_in(known, service, entry, &mut ready);
         if self.dial == Dial::ClusterIp {
             known.dial_the_service(service, &mut ready);
+        }
+        // One that moves from slice to slice is in both for a while.
+        for addresses in ready.values_mut() {
+            addresses.sort_unstable();
+            addresses.dedup();
         }
         if let Some(took) = entry.room.publish(&ready) {
             self.metrics.woken(&entry.room, release, took);
@@ -230,6 +239,20 @@ impl Directory {
         Some(entry.room.clone())
     }
 
+    /// Forgets what was measured of services that are gone, after the last who was there.
+    pub fn tidy(&self) {
+        let mut known = self.known.lock();
+        let gone = known.closed.extract_if(|_, room| room.strong_count() == 0);
+        let gone: HashSet<Key> = gone.map(|(service, _)| service).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let names = known.rooms.keys().map(|service| service.name.clone());
+        let names: HashSet<Arc<str>> = names.collect();
+        drop(known);
+        self.metrics.forget(&gone, |name| names.contains(name));
+    }
+
     pub fn house(&self) -> &House {
         &self.house
     }
@@ -284,11 +307,8 @@ impl Known {
         let candidates = users.filter_map(|key| Some((key, self.declared.get(key)?)));
         let oldest = candidates.min_by_key(|(key, declared)| (declared.created, (*key).clone()));
         let Some((_, declared)) = oldest else {
-            if let Some(left) = self.rooms.remove(service) {
-                // Whoever looks after its pods ends.
-                left.room.set_pods(None, HashMap::new());
-            }
             self.by_service.remove(service);
+            self.close(service);
             return None;
         };
         let declared = declared.clone();
@@ -297,7 +317,8 @@ impl Known {
             seats: declared.seats.unwrap_or(defaults.seats),
         };
         let entry = self.rooms.entry(service.clone()).or_insert_with(|| Entry {
-            room: Room::new(house, &service.namespace, &service.name, limits),
+            room: reopened(&mut self.closed, service)
+                .unwrap_or_else(|| Room::new(house, &service.namespace, &service.name, limits)),
             rules: declared.compiled(),
             spoken_for: declared.clone(),
             ports: None,
@@ -310,6 +331,15 @@ impl Known {
         let is_news = entry.room.set_proxied(proxied);
         entry.spoken_for = declared;
         is_news.then_some(proxied)
+    }
+
+    fn close(&mut self, service: &Key) {
+        if let Some(Entry { room, .. }) = self.rooms.remove(service) {
+            // Whoever looks after its pods ends.
+            room.set_pods(None, HashMap::new());
+            room.close();
+            self.closed.insert(service.clone(), Arc::downgrade(&room));
+        }
     }
 
     fn change_ready(&mut self, change: Change<Ready>) -> BTreeSet<Key> {
@@ -401,14 +431,17 @@ impl Known {
         self.ports.get(&private)
     }
 
-    fn ways(&self, service: &Key, entry: &Entry) -> Vec<(u16, Arc<Way>)> {
+    fn ports<'a>(&'a self, service: &Key, entry: &'a Entry) -> impl Iterator<Item = &'a Port> {
         let ports = self.private_service(service).or(entry.ports.as_ref());
-        ports
-            .into_iter()
-            .flat_map(|ports| &ports.ports)
+        ports.into_iter().flat_map(|ports| &ports.ports)
+    }
+
+    fn ways(&self, service: &Key, entry: &Entry) -> Vec<(u16, Arc<Way>)> {
+        self.ports(service, entry)
             .map(|port| {
                 let way = Way {
                     room: entry.room.clone(),
+                    number: port.number,
                     port: port.name.clone(),
                     speaks: port.speaks,
                     rules: entry.rules.clone(),
@@ -417,6 +450,13 @@ impl Known {
             })
             .collect()
     }
+}
+
+/// For whoever still waits there.
+fn reopened(closed: &mut HashMap<Key, Weak<Room>>, service: &Key) -> Option<Arc<Room>> {
+    let room = closed.remove(service)?.upgrade()?;
+    room.reopen();
+    Some(room)
 }
 
 /// Applies a change and tells what is other than before, with before and now.

@@ -116,11 +116,16 @@ impl Listeners {
         let listener = bind(port).await?;
         let closed = self.stop.child_token();
         let (this, token) = (self.clone(), closed.clone());
+        let first = self.proxy.table().by_port.get(&port).cloned();
         self.tasks.spawn(async move {
-            let serve = move |proxy: Proxy, stream, client, permit| async move {
+            let serve = move |proxy: Proxy, stream, client, permit| {
                 let way = proxy.table().by_port.get(&port).cloned();
-                if let Some(way) = way {
-                    proxy.routed(way, stream, client, Some(permit)).await;
+                // Whoever comes last is told that the service is gone.
+                let way = way.or_else(|| first.clone());
+                async move {
+                    if let Some(way) = way {
+                        proxy.routed(way, stream, client, Some(permit)).await;
+                    }
                 }
             };
             this.accept(listener, &token, serve).await;
@@ -133,26 +138,39 @@ impl Listeners {
         F: Fn(Proxy, TcpStream, SocketAddr, OwnedSemaphorePermit) -> R,
         R: Future<Output = ()> + Send + 'static,
     {
-        let accepting = async {
-            loop {
-                match listener.accept().await {
-                    Ok((stream, client)) => {
-                        *self.arrivals.lock() = Some(Instant::now());
-                        // Only then, or every port that nobody uses would hold one.
-                        let Ok(permit) = self.connections.clone().acquire_owned().await else {
-                            return;
-                        };
-                        self.tasks
-                            .spawn(serve(self.proxy.clone(), stream, client, permit));
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "Could not take a connection");
-                        sleep(PAUSE).await;
-                    }
+        let _under_way = self.tasks.token();
+        while let Some(accepted) = closed.run_until_cancelled(listener.accept()).await {
+            match accepted {
+                Ok((stream, client)) => self.take(stream, client, &serve).await,
+                Err(error) => {
+                    tracing::warn!(%error, "Could not take a connection");
+                    closed.run_until_cancelled(sleep(PAUSE)).await;
                 }
             }
+        }
+        // Those in the queue have been told that somebody listens.
+        let Ok(listener) = listener.into_std() else {
+            return;
         };
-        closed.run_until_cancelled(accepting).await;
+        while let Ok((stream, client)) = listener.accept() {
+            let stream = stream.set_nonblocking(true).map(|()| stream);
+            if let Ok(stream) = stream.and_then(TcpStream::from_std) {
+                self.take(stream, client, &serve).await;
+            }
+        }
+    }
+
+    async fn take<F, R>(&self, stream: TcpStream, client: SocketAddr, serve: &F)
+    where
+        F: Fn(Proxy, TcpStream, SocketAddr, OwnedSemaphorePermit) -> R,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        *self.arrivals.lock() = Some(Instant::now());
+        // Only now, or every port that nobody uses would hold one.
+        if let Ok(permit) = self.connections.clone().acquire_owned().await {
+            self.tasks
+                .spawn(serve(self.proxy.clone(), stream, client, permit));
+        }
     }
 }
 

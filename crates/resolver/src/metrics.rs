@@ -2,13 +2,18 @@
 
 use crate::{directory::Directory, proxy::answer::Refusal, room::Room};
 use elasti_api::Release;
+use elasti_runtime::watch::Key;
 use http::{Method, StatusCode};
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry,
-    core::{Collector, Desc},
+    core::{Collector, Desc, MetricVec, MetricVecBuilder},
     proto::MetricFamily,
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::sync::Semaphore;
 
 #[derive(Debug)]
@@ -121,26 +126,28 @@ impl Metrics {
     }
 
     pub fn answered(&self, room: &Room, method: &Method, status: StatusCode, took: Duration) {
-        let labels = [
-            &*room.service,
-            &*room.service,
-            "",
-            "",
-            &*room.namespace,
-            word(method),
-            "",
-            status.as_str(),
-            "",
-        ];
-        self.requests
-            .with_label_values(&labels)
-            .observe(took.as_secs_f64());
+        self.request(Some(room), method, status, "", took);
+    }
+
+    /// In the name of a sleeping target.
+    pub fn probed(&self, room: &Room, method: &Method, status: StatusCode) {
+        self.request(Some(room), method, status, "probe", Duration::ZERO);
     }
 
     pub fn refused(&self, room: Option<&Room>, method: &Method, refusal: Refusal, took: Duration) {
         self.refused.with_label_values(&[refusal.label()]).inc();
+        self.request(room, method, refusal.status(), refusal.label(), took);
+    }
+
+    fn request(
+        &self,
+        room: Option<&Room>,
+        method: &Method,
+        status: StatusCode,
+        error: &str,
+        took: Duration,
+    ) {
         let (service, namespace) = room.map_or(("", ""), |room| (&*room.service, &*room.namespace));
-        let status = refusal.status();
         let labels = [
             service,
             service,
@@ -149,8 +156,8 @@ impl Metrics {
             namespace,
             word(method),
             "",
-            status.as_str(),
-            refusal.label(),
+            code(&status),
+            error,
         ];
         self.requests
             .with_label_values(&labels)
@@ -215,6 +222,40 @@ impl Metrics {
         let enabled = if enabled { "true" } else { "false" };
         self.switches.with_label_values(&[service, enabled]).inc();
     }
+
+    /// Forgets what was measured of services that are gone. Where no namespace is told, one of that name may
+    /// be elsewhere.
+    pub fn forget(&self, gone: &HashSet<Key>, is_elsewhere: impl Fn(&str) -> bool) {
+        let of_gone = |labels: &Labels<'_>| {
+            let key = Key::new(labels["namespace"], labels["source"]);
+            gone.contains(&key)
+        };
+        for histogram in [&self.requests, &self.cold, &self.won, &self.held] {
+            forget(histogram, of_gone);
+        }
+        let names: HashSet<&str> = gone.iter().map(|key| &*key.name).collect();
+        let of_gone = |labels: &Labels<'_>| {
+            let name = labels["source"];
+            names.contains(name) && !is_elsewhere(name)
+        };
+        for counter in [&self.hosts, &self.switches] {
+            forget(counter, of_gone);
+        }
+    }
+}
+
+type Labels<'a> = HashMap<&'a str, &'a str>;
+
+fn forget<B: MetricVecBuilder>(metric: &MetricVec<B>, is_gone: impl Fn(&Labels<'_>) -> bool) {
+    for family in metric.collect() {
+        for one in family.get_metric() {
+            let labels = one.get_label().iter();
+            let labels = labels.map(|pair| (pair.name(), pair.value())).collect();
+            if is_gone(&labels) {
+                let _ = metric.remove(&labels);
+            }
+        }
+    }
 }
 
 // === impl Dialled ===
@@ -261,6 +302,7 @@ impl Collector for Queued {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
+        self.directory.tidy();
         self.waiting.reset();
         for room in self.directory.waited_for() {
             self.waiting
@@ -284,6 +326,19 @@ impl Collector for Queued {
 
 fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A target may make a status up.
+fn code(status: &StatusCode) -> &str {
+    match (status.canonical_reason(), status.as_u16()) {
+        (Some(_), _) => status.as_str(),
+        (None, ..200) => "1xx",
+        (None, ..300) => "2xx",
+        (None, ..400) => "3xx",
+        (None, ..500) => "4xx",
+        (None, ..600) => "5xx",
+        (None, _) => "other",
+    }
 }
 
 /// Anybody may make a method up.
@@ -366,6 +421,8 @@ mod tests {
         let _one = connections.try_acquire().unwrap();
         let method = Method::from_bytes(b"MADE-UP").unwrap();
         metrics.answered(&room, &method, StatusCode::OK, Duration::ZERO);
+        let status = StatusCode::from_u16(977).unwrap();
+        metrics.answered(&room, &method, status, Duration::ZERO);
         metrics.refused(None, &method, Refusal::Unknown, Duration::ZERO);
         metrics.found(true, Some(&room));
         metrics.held(&room, Some(Duration::ZERO));
@@ -404,6 +461,7 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}");
         }
-        assert!(!text.contains("MADE-UP"), "nobody makes labels up");
+        let made_up = text.contains("MADE-UP") || text.contains("977");
+        assert!(!made_up, "nobody makes labels up");
     }
 }

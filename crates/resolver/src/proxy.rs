@@ -4,8 +4,10 @@ pub mod answer;
 mod checked;
 pub mod framing;
 mod headers;
+mod heard;
 mod http;
 mod idle;
+mod line;
 pub mod peek;
 mod tcp;
 pub mod upstream;
@@ -14,6 +16,7 @@ mod wire;
 use self::{
     answer::Refusal,
     checked::Checked,
+    http::Unanswered,
     idle::Streams,
     peek::{Spoken, has_preface, peek, unless_left},
     tcp::turn_away,
@@ -35,7 +38,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::copy_bidirectional,
     net::TcpStream,
@@ -85,9 +88,12 @@ const MAX_HEAD: usize = 64 * 1024;
 /// Of HTTP/2, on one connection.
 const MAX_STREAMS: u32 = 1_024;
 const MAX_FRAME: u32 = 16 * 1024;
-/// What a client may send of a body before anybody takes it: of one stream, and of all together.
-const STREAM_WINDOW: u32 = 64 * 1024;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// What a client may send of a body before anybody takes it: of one stream, and of all together. Two frames, so
+/// that one is on its way while the other is passed on; whoever waits may have as much lie here.
+const STREAM_WINDOW: u32 = 2 * MAX_FRAME;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// What is taken of a body, either way, before it can be sent.
+const SEND_BUFFER: usize = 2 * MAX_FRAME as usize;
 /// Streams that were reset before we looked at them, and those that broke the rules.
 const MAX_RESETS: usize = 64;
 const PING: Duration = Duration::from_secs(30);
@@ -177,7 +183,7 @@ impl Proxy {
         if !way.rules.is_empty() {
             return Some((None, stream));
         }
-        let mut visit = way.room.visit();
+        let mut visit = way.visit();
         let (found, stream) = unless_left(stream, false, visit.endpoint(&way.port)).await?;
         let turned = found.err();
         Some((Some(Arrival { visit, turned }), stream))
@@ -193,16 +199,18 @@ impl Proxy {
     ) {
         let stream = Checked::new(stream, self.settings.head, permit);
         let (first, begun) = (Mutex::new(first), Notify::new());
+        let drain = self.guest(way.as_deref());
         let client = headers::client(client.ip());
-        let tunnel = stream.tunnel();
+        let line = stream.line();
         let service = service_fn(|request| {
             begun.notify_one();
             let arrival = first.lock().take();
-            let answered = http::answer(self, way.as_ref(), arrival, &client, request);
+            let way = way.as_ref();
+            let answered = http::answer(self, way, arrival, &client, Some(&line), request);
             // An async block around it would carry it twice.
             answered.map_ok(|mut answer| {
                 if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-                    tunnel.open();
+                    line.open_tunnel();
                 } else if self.leaving.is_cancelled() {
                     let close = HeaderValue::from_static("close");
                     answer.headers_mut().insert(CONNECTION, close);
@@ -223,7 +231,7 @@ impl Proxy {
         // kernel.
         let drained = async {
             begun.notified().await;
-            self.drain.cancelled().await;
+            drain.cancelled().await;
         };
         let ended = tokio::select! {
             ended = &mut connection => ended,
@@ -240,6 +248,7 @@ impl Proxy {
             return turn_away(stream).await;
         }
         let streams = Streams::default();
+        let drain = self.guest(way.as_deref());
         let room = way.as_ref().map(|way| way.room.clone());
         let leave = Leave::default();
         let told = leave.clone();
@@ -253,8 +262,9 @@ impl Proxy {
             let (proxy, way, stream) = (proxy.clone(), way.clone(), begun.begin());
             let client = client.clone();
             async move {
-                let answer = http::answer(&proxy, way.as_ref(), None, &client, request).await?;
-                Ok::<_, Infallible>(answer.map(|body| stream.until_end_of(body)))
+                let way = way.as_ref();
+                let answer = http::answer(&proxy, way, None, &client, None, request).await?;
+                Ok::<_, Unanswered>(answer.map(|body| stream.until_end_of(body)))
             }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
@@ -266,6 +276,7 @@ impl Proxy {
             .max_frame_size(MAX_FRAME)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
             .serve_connection(TokioIo::new(stream), service);
@@ -289,7 +300,7 @@ impl Proxy {
         };
         let ended = tokio::select! {
             ended = &mut connection => ended,
-            () = self.drain.cancelled() => {
+            () = drain.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -307,6 +318,11 @@ impl Proxy {
             }
         };
         self.log(ended);
+    }
+
+    /// Cancelled when a connection has to end: that to one service, with its service.
+    fn guest(&self, way: Option<&Way>) -> CancellationToken {
+        way.map_or_else(|| self.drain.clone(), |way| way.room.guest(&self.drain))
     }
 
     /// Joins the two sides of a WebSocket.

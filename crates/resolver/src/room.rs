@@ -3,6 +3,7 @@
 
 mod door;
 mod endpoint;
+mod endpoints;
 mod starting;
 
 pub use self::{
@@ -10,7 +11,7 @@ pub use self::{
     starting::{Pod, Seen, Starting},
 };
 
-use self::{door::Door, starting::Nursery};
+use self::{door::Door, endpoints::Endpoints, starting::Nursery};
 use elasti_api::ReadinessCheck;
 use parking_lot::Mutex;
 use std::{
@@ -27,9 +28,7 @@ use tokio::{
     task::yield_now,
     time::{Instant, timeout_at},
 };
-
-/// The endpoints of a service, by the name of its port.
-pub type Endpoints = HashMap<Arc<str>, Vec<Arc<Endpoint>>>;
+use tokio_util::sync::CancellationToken;
 
 /// All rooms of this process.
 #[derive(Debug)]
@@ -60,6 +59,8 @@ pub struct Room {
     reported: Mutex<Option<Instant>>,
     /// Since when somebody waits for the first endpoint.
     cold: Mutex<Option<Instant>>,
+    /// For whoever has a connection to this service alone.
+    guests: Mutex<Option<CancellationToken>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +78,16 @@ pub enum Turned {
     Full,
     /// Nothing became ready in time.
     Late,
+    /// Nobody speaks for the service any more.
+    Gone,
 }
 
 /// One request, or one connection, on its way to the target.
 #[derive(Debug)]
 pub struct Visit {
     room: Arc<Room>,
+    /// Of the service's port, if that is known.
+    number: Option<u16>,
     begun: Instant,
     deadline: Instant,
     seat: Option<Seat>,
@@ -102,6 +107,9 @@ struct Seat(Arc<Room>);
 const TURNS: usize = 8;
 /// How often passing traffic is reported while the target may be falling asleep.
 const REPORT: Duration = Duration::from_secs(1);
+/// How long somebody who waits is kept when nobody speaks for the service any more: an ElastiService may be
+/// made anew.
+const RETURN: Duration = Duration::from_secs(10);
 
 // === impl House ===
 
@@ -148,6 +156,7 @@ impl Room {
             knocking: AtomicBool::new(false),
             reported: Mutex::default(),
             cold: Mutex::default(),
+            guests: Mutex::default(),
         })
     }
 
@@ -179,7 +188,12 @@ impl Room {
     }
 
     pub fn is_awake(&self) -> bool {
-        any(&self.endpoints.borrow())
+        self.endpoints.borrow().any()
+    }
+
+    /// Whether the door is.
+    fn is_open(&self) -> bool {
+        self.endpoints.borrow().is_news()
     }
 
     pub fn waiting(&self) -> usize {
@@ -188,8 +202,12 @@ impl Room {
 
     /// Takes the addresses that are ready now. Those known before keep their connections and counts.
     /// How long somebody has waited for the first, if that is what came.
-    pub fn publish(&self, ready: &HashMap<Arc<str>, Vec<SocketAddr>>) -> Option<Duration> {
-        self.change_endpoints(|known| {
+    pub fn publish(
+        self: &Arc<Self>,
+        ready: &HashMap<Arc<str>, Vec<SocketAddr>>,
+    ) -> Option<Duration> {
+        self.change_endpoints(|endpoints| {
+            let known = &mut endpoints.by_port;
             let same = known.len() == ready.len()
                 && ready.iter().all(|(port, addresses)| {
                     known.get(port).is_some_and(|known| {
@@ -215,6 +233,39 @@ impl Room {
         });
         let cold = self.is_awake().then(|| self.cold.lock().take());
         Some(cold??.elapsed())
+    }
+
+    /// What its ports are called, by their numbers.
+    pub fn set_names(&self, names: Vec<(u16, Arc<str>)>) {
+        self.endpoints.send_if_modified(|known| {
+            let is_news = known.names != names;
+            known.names = names;
+            is_news
+        });
+    }
+
+    /// Nobody speaks for the service any more. What was known of it is not true for long, and its clients are
+    /// shown out.
+    pub fn close(self: &Arc<Self>) {
+        self.change_endpoints(|known| {
+            known.by_port.clear();
+            known.gone = Some(Instant::now());
+            true
+        });
+        if let Some(guests) = self.guests.lock().take() {
+            guests.cancel();
+        }
+    }
+
+    /// Somebody speaks for it again.
+    pub fn reopen(self: &Arc<Self>) {
+        self.change_endpoints(|known| known.gone.take().is_some());
+    }
+
+    /// Cancelled when whoever is only here for this service has to go: then, and when all have to.
+    pub fn guest(&self, all: &CancellationToken) -> CancellationToken {
+        let mut guests = self.guests.lock();
+        guests.get_or_insert_with(|| all.child_token()).clone()
     }
 
     /// Its pods, ready or not, and whether somebody waits.
@@ -251,18 +302,26 @@ impl Room {
         self.nursery.has_let_in(socket)
     }
 
-    /// The door is as the endpoints are before anybody can look at them.
-    fn change_endpoints(&self, change: impl FnOnce(&mut Endpoints) -> bool) {
+    /// The door is as the endpoints are before anybody can look at them. Whoever has not come through when it
+    /// closes does not look: it is knocked for them.
+    fn change_endpoints(self: &Arc<Self>, change: impl FnOnce(&mut Endpoints) -> bool) {
+        let mut closes = false;
         self.endpoints.send_if_modified(|known| {
-            let was_awake = any(known);
+            let was_open = known.is_news();
             let changed = change(known);
-            match (was_awake, any(known)) {
+            match (was_open, known.is_news()) {
                 (false, true) => self.door.open(),
-                (true, false) => self.door.close(),
+                (true, false) => {
+                    self.door.close();
+                    closes = true;
+                }
                 _ => {}
             }
             changed
         });
+        if closes && self.waiting.load(Ordering::SeqCst) > 0 {
+            self.knock();
+        }
     }
 
     pub fn visit(self: &Arc<Self>) -> Visit {
@@ -270,6 +329,7 @@ impl Room {
         Visit {
             deadline: begun + self.limits.lock().patience,
             room: self.clone(),
+            number: None,
             begun,
             seat: None,
             slept: false,
@@ -317,14 +377,10 @@ impl Room {
         self.waiting.load(Ordering::SeqCst) > 0 && !self.is_awake()
     }
 
-    fn choose(&self, port: &str, avoided: Option<SocketAddr>) -> endpoint::Choice {
-        endpoint::choose(self.endpoints.borrow().get(port), avoided)
-    }
-
     /// Resolves when an endpoint is ready.
     pub async fn awake(&self) {
         let mut endpoints = self.endpoints.subscribe();
-        let _ = endpoints.wait_for(any).await;
+        let _ = endpoints.wait_for(Endpoints::any).await;
     }
 
     /// Resolves when nobody waits.
@@ -372,6 +428,12 @@ impl Room {
 // === impl Visit ===
 
 impl Visit {
+    /// For the port of the service that has this number.
+    pub fn at(mut self, number: u16) -> Self {
+        self.number = Some(number);
+        self
+    }
+
     pub fn room(&self) -> &Arc<Room> {
         &self.room
     }
@@ -406,11 +468,15 @@ impl Visit {
         }
     }
 
+    fn choose(&self, endpoints: &Endpoints, port: &str) -> endpoint::Choice {
+        endpoint::choose(endpoints.of(self.number, port), self.avoided)
+    }
+
     /// The endpoint with the least to do, as soon as there is one.
     pub async fn endpoint(&mut self, port: &str) -> Result<Busy, Turned> {
         self.room.report();
         if self.seat.is_none()
-            && let endpoint::Choice::This(busy) = self.room.choose(port, self.avoided)
+            && let endpoint::Choice::This(busy) = self.choose(&self.room.endpoints.borrow(), port)
         {
             return Ok(busy);
         }
@@ -419,11 +485,11 @@ impl Visit {
         let mut pass = None;
         let mut has_turn = false;
         loop {
-            let choice = {
+            let (choice, gone) = {
                 let known = endpoints.borrow_and_update();
-                endpoint::choose(known.get(port), self.avoided)
+                (self.choose(&known, port), known.gone)
             };
-            let until = match choice {
+            let (until, turned) = match choice {
                 endpoint::Choice::This(busy) if has_turn || self.seat.is_none() => {
                     if self.seat.take().is_some() && self.slept {
                         self.held = Some(self.begun.elapsed());
@@ -436,10 +502,15 @@ impl Visit {
                     has_turn = true;
                     continue;
                 }
-                endpoint::Choice::Later(moment) => moment.min(self.deadline),
+                endpoint::Choice::Later(moment) if moment < self.deadline => (moment, None),
+                endpoint::Choice::Later(_) => (self.deadline, Some(Turned::Late)),
                 endpoint::Choice::None => {
                     self.slept = true;
-                    self.deadline
+                    match gone.map(|since| since + RETURN) {
+                        Some(end) if end <= Instant::now() => return Err(Turned::Gone),
+                        Some(end) if end < self.deadline => (end, Some(Turned::Gone)),
+                        _ => (self.deadline, Some(Turned::Late)),
+                    }
                 }
             };
             if self.seat.is_none() {
@@ -457,24 +528,19 @@ impl Visit {
             has_turn = false;
             drop(pass.take());
             let change = async {
-                if room.is_awake() {
+                if room.is_open() {
                     let _ = endpoints.changed().await;
                     None
                 } else {
-                    room.door.pass(|| room.is_awake()).await
+                    room.door.pass(|| room.is_open()).await
                 }
             };
             match timeout_at(until, change).await {
                 Ok(passes) => pass = passes,
-                Err(_) if until >= self.deadline => return Err(Turned::Late),
-                Err(_) => {}
+                Err(_) => turned.map_or(Ok(()), Err)?,
             }
         }
     }
-}
-
-fn any(endpoints: &Endpoints) -> bool {
-    endpoints.values().any(|all| !all.is_empty())
 }
 
 // === impl Seat ===

@@ -1,6 +1,6 @@
 //! Which service a connection or a request is for.
 
-use crate::room::Room;
+use crate::room::{Room, Visit};
 use elasti_core::{
     host::{self, ServiceName},
     probe::ProbeRules,
@@ -21,7 +21,9 @@ pub struct Table {
 #[derive(Debug)]
 pub struct Way {
     pub room: Arc<Room>,
-    /// Name of the service's port, empty if it has none.
+    /// Of the service's port.
+    pub number: u16,
+    /// Name of the service's port when this was made, empty if it had none.
     pub port: Arc<str>,
     pub speaks: Speaks,
     pub rules: Arc<ProbeRules>,
@@ -79,6 +81,14 @@ impl Table {
     }
 }
 
+// === impl Way ===
+
+impl Way {
+    pub fn visit(&self) -> Visit {
+        self.room.visit().at(self.number)
+    }
+}
+
 // === impl Speaks ===
 
 impl From<&str> for Speaks {
@@ -109,9 +119,10 @@ mod tests {
             seats: 1,
         };
         let room = Room::new(&house, "shop", "web", limits);
-        let way = |port: &str| {
+        let way = |number, port: &str| {
             Arc::new(Way {
                 room: room.clone(),
+                number,
                 port: port.into(),
                 speaks: Speaks::Anything,
                 rules: Arc::default(),
@@ -123,7 +134,10 @@ mod tests {
         };
         Table {
             by_port: HashMap::new(),
-            by_name: HashMap::from([(name, vec![(80, way("http")), (9090, way("admin"))])]),
+            by_name: HashMap::from([(
+                name,
+                vec![(80, way(80, "http")), (9090, way(9090, "admin"))],
+            )]),
         }
     }
 

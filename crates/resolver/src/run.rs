@@ -157,19 +157,23 @@ impl Parts {
         let follow = async {
             synced.listed.cancelled().await;
             tables.send_replace(Arc::new(directory.table()));
-            tokio::join!(listeners.follow(table, bound), async {
-                loop {
-                    directory.changed().await;
-                    sleep(TOGETHER).await;
-                    tables.send_replace(Arc::new(directory.table()));
+            // Before, every name would be unknown.
+            tokio::join!(
+                listeners.named(named),
+                listeners.follow(table, bound),
+                async {
+                    loop {
+                        directory.changed().await;
+                        sleep(TOGETHER).await;
+                        tables.send_replace(Arc::new(directory.table()));
+                    }
                 }
-            });
+            );
         };
         let work = async {
             tokio::join!(
                 synced.work,
                 follow,
-                listeners.named(named),
                 knock::work(rooms, Arc::new(operators_known), directory.clone()),
                 proxy.upstreams.tidy(),
             );

@@ -20,7 +20,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
     sync::Semaphore,
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -48,15 +48,6 @@ impl Drop for NoFiles {
     fn drop(&mut self) {
         setrlimit(Resource::RLIMIT_NOFILE, self.0, self.1).unwrap();
     }
-}
-
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let reached = timeout(SOON, async {
-        while !is_so() {
-            sleep(Duration::from_millis(1)).await;
-        }
-    });
-    assert!(reached.await.is_ok(), "{what}");
 }
 
 #[test]

@@ -1,23 +1,33 @@
 use super::*;
+use crate::room::Turned;
 use elasti_api::names::PRIVATE_LABEL;
 use elasti_runtime::watch::Scope;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    task::yield_now,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
 
 fn directory() -> Directory {
     dialling(Dial::Endpoints)
 }
 
 fn dialling(dial: Dial) -> Directory {
+    measured(dial, &prometheus::Registry::new())
+}
+
+fn measured(dial: Dial, registry: &prometheus::Registry) -> Directory {
     let house = House::new(10, mpsc::channel(1).0);
     let defaults = Limits {
         patience: Duration::from_secs(600),
         seats: 100,
     };
-    let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+    let metrics = Metrics::new(registry).unwrap();
     Directory::new(house, defaults, dial, Release::default(), Arc::new(metrics))
 }
 
@@ -44,15 +54,20 @@ fn declared(name: &str, created: &str, spec: &Value) -> (Key, Arc<Declared>) {
 }
 
 fn ports() -> Change<Ports> {
-    let port = Port {
-        name: "http".into(),
-        number: 80,
+    called(&[(80, "http")])
+}
+
+/// The private service has these ports.
+fn called(ports: &[(u16, &str)]) -> Change<Ports> {
+    let port = |(number, name): &(u16, &str)| Port {
+        name: (*name).into(),
+        number: *number,
         speaks: crate::route::Speaks::Anything,
     };
     let key = Key::new("shop", &names::private_service("web"));
     let ports = Ports {
         service: "web".into(),
-        ports: vec![port],
+        ports: ports.iter().map(port).collect(),
         cluster_ips: vec!["10.96.0.7".parse().unwrap()],
     };
     Change::Applied(key, ports)
@@ -259,6 +274,139 @@ async fn a_routed_port_leads_to_the_room_of_its_service() {
     assert!(directory.table().by_port.is_empty(), "nobody speaks for it");
 }
 
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_at_a_port_that_is_renamed_reaches_it_in_whatever_order_things_are_told() {
+    for order in [["ports", "ready"], ["ready", "ports"]] {
+        let directory = directory();
+        let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+        directory.change_declared(Change::Applied(key, web));
+        directory.change_ports(called(&[(80, "")]));
+        let way = directory.table().by_port[&10_080].clone();
+        let mut visit = way.visit();
+        let renamed = async {
+            for told in order {
+                yield_now().await;
+                if told == "ports" {
+                    directory.change_ports(called(&[(80, "http"), (81, "admin")]));
+                } else {
+                    let slice = Key::new("shop", "web-abc");
+                    let mut ready = ready(&["10.0.0.1"]);
+                    ready.ports.push(("admin".into(), 9090));
+                    directory.change_ready(Change::Applied(slice, ready));
+                }
+            }
+        };
+        let (reached, ()) = tokio::join!(visit.endpoint(&way.port), renamed);
+        assert_eq!(reached.unwrap().address().port(), 8080, "{order:?}");
+        let late = way.visit().endpoint(&way.port).await.unwrap();
+        assert_eq!(
+            late.address().port(),
+            8080,
+            "{order:?}: on a kept connection"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_gets_another_number_is_found_by_its_name() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, web));
+    directory.change_ports(ports());
+    let way = directory.table().by_port[&10_080].clone();
+    directory.change_ports(called(&[(81, "http")]));
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice, ready(&["10.0.0.1"])));
+    assert!(way.visit().endpoint(&way.port).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_when_an_elasti_service_is_made_anew_waits_in_the_new_one() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key.clone(), web.clone()));
+    let room = directory.room("shop", "web").unwrap();
+    let mut visit = room.visit();
+    drop(room);
+    let anew = async {
+        yield_now().await;
+        directory.change_declared(Change::Deleted(key.clone()));
+        sleep(Duration::from_secs(5)).await;
+        directory.change_declared(Change::Applied(key, web));
+        sleep(Duration::from_secs(60)).await;
+        let slice = Key::new("shop", "web-abc");
+        directory.change_ready(Change::Applied(slice, ready(&["10.0.0.1"])));
+    };
+    let (reached, ()) = tokio::join!(visit.endpoint("http"), anew);
+    assert!(reached.is_ok(), "{reached:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_known_of_a_service_goes_with_its_elasti_service() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key.clone(), web));
+    let slice = Key::new("shop", "web-abc");
+    directory.change_ready(Change::Applied(slice, ready(&["10.0.0.1"])));
+    let room = directory.room("shop", "web").unwrap();
+    let guest = room.guest(&CancellationToken::new());
+    assert!(room.visit().endpoint("http").await.is_ok());
+    directory.change_declared(Change::Deleted(key));
+    assert!(guest.is_cancelled(), "clients are shown out");
+    let begun = Instant::now();
+    let turned = room.visit().endpoint("http").await.err();
+    assert_eq!(turned, Some(Turned::Gone), "nobody is sent where it was");
+    assert_eq!(begun.elapsed(), Duration::from_secs(10), "it may come back");
+    let turned = room.visit().endpoint("http").await.err();
+    assert_eq!(turned, Some(Turned::Gone));
+    assert_eq!(begun.elapsed(), Duration::from_secs(10), "it has not");
+}
+
+#[test]
+fn what_was_measured_of_a_service_goes_with_the_last_who_is_there() {
+    let registry = prometheus::Registry::new();
+    let directory = measured(Dial::Endpoints, &registry);
+    let (web, mut declared) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    Arc::make_mut(&mut declared).mode = None;
+    let namesake = Key::new("other", "web");
+    for key in [&web, &namesake] {
+        directory.change_declared(Change::Applied(key.clone(), declared.clone()));
+        let room = directory.room(&key.namespace, "web").unwrap();
+        let (method, took) = (http::Method::GET, Duration::ZERO);
+        let metrics = &directory.metrics;
+        metrics.answered(&room, &method, http::StatusCode::OK, took);
+        metrics.held(&room, Some(took));
+        metrics.found(true, Some(&room));
+        metrics.switched("web", true);
+    }
+    let namespaces = || {
+        let families = registry.gather();
+        let metrics = families.iter().flat_map(|family| family.get_metric());
+        let labels = metrics.flat_map(|metric| metric.get_label());
+        let namespaces = labels.filter(|label| label.name() == "namespace");
+        let values = namespaces.map(|label| label.value().to_owned());
+        values
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect::<Vec<_>>()
+    };
+    let guest = directory.room("shop", "web").unwrap();
+    directory.change_declared(Change::Deleted(web));
+    directory.tidy();
+    assert_eq!(namespaces(), ["other", "shop"], "somebody is still there");
+    drop(guest);
+    directory.tidy();
+    assert_eq!(namespaces(), ["other"]);
+    assert_eq!(
+        registry.gather().len(),
+        4,
+        "what has no namespace is the other's, too"
+    );
+    directory.change_declared(Change::Deleted(namesake));
+    directory.tidy();
+    assert!(registry.gather().is_empty());
+}
+
 #[tokio::test]
 async fn ready_endpoints_reach_the_room_at_once_in_whatever_order_things_are_told() {
     let directory = directory();
@@ -321,6 +469,33 @@ async fn the_older_of_two_speaks_for_a_service() {
     assert_eq!(directory.rooms()[0].1.seats, Some(2));
     directory.change_declared(Change::Deleted(old));
     assert_eq!(directory.rooms()[0].1.seats, Some(1));
+}
+
+#[tokio::test]
+async fn an_address_in_two_slices_is_one_endpoint() {
+    let directory = directory();
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, web));
+    for (slice, addresses) in [
+        ("web-a", ["10.0.0.1", "10.0.0.2"]),
+        ("web-b", ["10.0.0.2", "10.0.0.1"]),
+    ] {
+        let slice = Key::new("shop", slice);
+        directory.change_ready(Change::Applied(slice, ready(&addresses)));
+    }
+    let room = directory.room("shop", "web").unwrap();
+    let mut reached = Vec::new();
+    for _ in 0..4 {
+        reached.push(room.visit().endpoint("http").await.unwrap());
+    }
+    let first = reached[0].address();
+    let to_first = reached.iter().filter(|busy| busy.address() == first);
+    assert_eq!(to_first.count(), 2);
+    assert_eq!(
+        reached[0].address(),
+        reached[2].address(),
+        "in turn: {reached:?}"
+    );
 }
 
 #[tokio::test]

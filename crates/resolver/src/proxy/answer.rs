@@ -19,6 +19,8 @@ pub enum Refusal {
     Full,
     /// Nothing became ready in time.
     Late,
+    /// The ElastiService that spoke for the service is no more.
+    Gone,
     /// The target broke the connection, and the request cannot be sent twice.
     Broken,
     /// No ElastiService speaks for what was asked.
@@ -63,7 +65,7 @@ impl Refusal {
     /// The one place where errors become status codes.
     pub fn status(self) -> StatusCode {
         match self {
-            Self::Full => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Full | Self::Gone => StatusCode::SERVICE_UNAVAILABLE,
             Self::Late => StatusCode::GATEWAY_TIMEOUT,
             Self::Broken => StatusCode::BAD_GATEWAY,
             Self::Unknown => StatusCode::NOT_FOUND,
@@ -78,6 +80,7 @@ impl Refusal {
         match self {
             Self::Full => "full",
             Self::Late => "late",
+            Self::Gone => "gone",
             Self::Broken => "broken",
             Self::Unknown => "unknown_service",
             Self::Unsupported => "unsupported",
@@ -89,7 +92,7 @@ impl Refusal {
     /// UNAVAILABLE, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL.
     fn grpc_status(self) -> &'static str {
         match self {
-            Self::Full | Self::Broken => "14",
+            Self::Full | Self::Gone | Self::Broken => "14",
             Self::Late => "4",
             Self::Unknown | Self::Unsupported => "12",
             Self::Malformed | Self::TooLarge => "13",
@@ -100,6 +103,7 @@ impl Refusal {
         match self {
             Self::Full => "too many requests wait for it already",
             Self::Late => "it did not become ready in time",
+            Self::Gone => "its ElastiService was deleted",
             Self::Broken => "it broke the connection, or gave no answer that could be passed on",
             Self::Unknown => "no ElastiService speaks for the service that the request names",
             Self::Unsupported => "this kind of request is not forwarded",
@@ -144,7 +148,7 @@ impl Refused {
                 format!("{text}\n"),
             ),
         };
-        if self.refusal == Refusal::Full {
+        if matches!(self.refusal, Refusal::Full | Refusal::Gone) {
             response
                 .headers_mut()
                 .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -1,13 +1,9 @@
 //! A client's side of an HTTP/1 connection, on its way to the parser.
 
-use super::framing::Framing;
+use super::{framing::Framing, line::Line};
 use std::{
     io,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -25,7 +21,7 @@ pub struct Checked {
     stream: TcpStream,
     framing: Framing,
     refused: Option<Refused>,
-    tunnel: Tunnel,
+    line: Line,
     /// For a head, from its first byte.
     patience: Duration,
     /// Exists while a head is not complete.
@@ -34,10 +30,6 @@ pub struct Checked {
     /// Whatever it speaks later, it is a connection.
     _permit: Option<OwnedSemaphorePermit>,
 }
-
-/// Set once the connection speaks another protocol.
-#[derive(Clone, Debug, Default)]
-pub struct Tunnel(Arc<AtomicBool>);
 
 #[derive(Debug)]
 enum Refused {
@@ -63,7 +55,7 @@ impl Checked {
             stream,
             framing: Framing::default(),
             refused: None,
-            tunnel: Tunnel::default(),
+            line: Line::default(),
             patience,
             slow: None,
             farewell: None,
@@ -71,8 +63,8 @@ impl Checked {
         }
     }
 
-    pub fn tunnel(&self) -> Tunnel {
-        self.tunnel.clone()
+    pub fn line(&self) -> Line {
+        self.line.clone()
     }
 
     fn refuse(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
@@ -106,7 +98,7 @@ impl AsyncRead for Checked {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.tunnel.is_open() {
+        if this.line.is_tunnel() {
             return Pin::new(&mut this.stream).poll_read(cx, buf);
         }
         if this.refused.is_some() {
@@ -159,14 +151,17 @@ impl AsyncWrite for Checked {
         self.stream.is_write_vectored()
     }
 
+    /// The parser does this whenever a request cannot be answered at once.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        this.line.tell(&this.stream);
+        Pin::new(&mut this.stream).poll_flush(cx)
     }
 
     /// Bytes that nobody has read would make the close a reset, and that would take the last answer along.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.tunnel.is_open() {
+        if this.line.is_tunnel() {
             return Pin::new(&mut this.stream).poll_shutdown(cx);
         }
         if this.farewell.is_none() {
@@ -175,26 +170,17 @@ impl AsyncWrite for Checked {
         let farewell = this
             .farewell
             .get_or_insert_with(|| Box::pin(sleep(FAREWELL)));
+        // First, while there is time for both: whoever sends without end takes all of it.
+        if farewell.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
         let mut unread = [0; 4096];
         loop {
             let mut buf = ReadBuf::new(&mut unread);
-            match Pin::new(&mut this.stream).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {}
-                Poll::Ready(_) => return Poll::Ready(Ok(())),
-                Poll::Pending => return farewell.as_mut().poll(cx).map(Ok),
+            match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buf)) {
+                Ok(()) if !buf.filled().is_empty() => {}
+                _ => return Poll::Ready(Ok(())),
             }
         }
-    }
-}
-
-// === impl Tunnel ===
-
-impl Tunnel {
-    pub fn open(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    fn is_open(&self) -> bool {
-        self.0.load(Ordering::Acquire)
     }
 }

@@ -141,6 +141,19 @@ fn without_user(authority: &str) -> &str {
         .map_or(authority, |(_, host)| host)
 }
 
+pub fn has_two_hosts(headers: &HeaderMap) -> bool {
+    headers.get_all(header::HOST).iter().nth(1).is_some()
+}
+
+/// Lengths that are equal are said once.
+pub fn join_lengths(headers: &mut HeaderMap) {
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    if let (Some(first), Some(_)) = (lengths.next(), lengths.next()) {
+        let first = first.clone();
+        headers.insert(header::CONTENT_LENGTH, first);
+    }
+}
+
 /// Whether the length of a target's answer can be read in one way only.
 pub fn is_framed_once(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();

@@ -4,10 +4,11 @@ use super::{
     Arrival, Leave, Proxy,
     answer::{self, Answer, Asked, Refusal, Refused},
     headers,
+    line::Line,
     upstream::{Connection, Sent},
 };
 use crate::{
-    room::{Turned, Visit},
+    room::{Busy, Turned, Visit},
     route::{Speaks, Way},
 };
 use elasti_core::probe;
@@ -19,7 +20,23 @@ use http::{
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
-use std::{convert::Infallible, sync::Arc};
+use std::{error::Error, sync::Arc};
+
+/// Why a request gets no answer at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    #[error("the client has left")]
+    Left,
+    /// For a client that may send it again itself: we no longer can.
+    #[error("the target refused the stream")]
+    Refused(#[source] h2::Error),
+}
+
+/// What came of a request that was not answered by the target.
+enum Failed {
+    Refused(Refusal),
+    Unanswered(Unanswered),
+}
 
 /// How often a request is sent again that a target let fall: it may be what makes targets fall.
 const REPLAYS: usize = 5;
@@ -30,8 +47,13 @@ pub(super) async fn answer(
     way: Option<&Arc<Way>>,
     arrival: Option<Arrival>,
     client: &HeaderValue,
+    line: Option<&Line>,
     request: Request<Incoming>,
-) -> Result<Response<Answer>, Infallible> {
+) -> Result<Response<Answer>, Unanswered> {
+    // Of HTTP/1 the check before the parser has refused such.
+    if request.version() == Version::HTTP_2 && headers::has_two_hosts(request.headers()) {
+        return Ok(proxy.refuse(way, Refusal::Malformed, None, &request));
+    }
     let named;
     let way = match way {
         Some(way) => way,
@@ -50,11 +72,13 @@ pub(super) async fn answer(
         }
     };
     if let Some(answer) = probed(way, &request) {
+        let (method, status) = (request.method(), answer.status());
+        proxy.metrics.probed(&way.room, method, status);
         return Ok(answer);
     }
     let (mut visit, turned) = match arrival {
         Some(arrival) => (arrival.visit, arrival.turned),
-        None => (way.room.visit(), None),
+        None => (way.visit(), None),
     };
     if let Some(turned) = turned {
         let refusal = turned.into();
@@ -69,16 +93,21 @@ pub(super) async fn answer(
     let leave = request.extensions().get().cloned();
     let (mut parts, body) = request.into_parts();
     let upgrade = prepare(&mut parts, way, client);
-    match forward(proxy, way, &mut visit, parts, body).await {
+    match forward(proxy, way, &mut visit, line, parts, body).await {
         Ok((mut response, busy)) => {
             let websocket = headers::end_hop(response.headers_mut());
+            headers::join_lengths(response.headers_mut());
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 let Some(upgrade) = upgrade.filter(|_| websocket) else {
                     let (room, refusal) = (Some(&*way.room), Refusal::Broken);
                     proxy.metrics.refused(room, &method, refusal, visit.age());
                     return Ok(refused(Some(way), refusal, Some(&visit), asked));
                 };
+                let status = response.status();
                 proxy.metrics.held(&way.room, visit.waited());
+                proxy
+                    .metrics
+                    .answered(&way.room, &method, status, visit.age());
                 proxy.connect_upgrades(upgrade, hyper::upgrade::on(&mut response), busy);
                 return Ok(response.map(|body| Answer::Target { body, busy: None }));
             }
@@ -92,7 +121,14 @@ pub(super) async fn answer(
                 busy: Some(busy),
             }))
         }
-        Err(refusal) => {
+        Err(Failed::Unanswered(why)) => {
+            if matches!(why, Unanswered::Refused(_)) {
+                let (room, refusal) = (Some(&*way.room), Refusal::Broken);
+                proxy.metrics.refused(room, &method, refusal, visit.age());
+            }
+            Err(why)
+        }
+        Err(Failed::Refused(refusal)) => {
             let room = Some(&*way.room);
             proxy.metrics.refused(room, &method, refusal, visit.age());
             Ok(refused(Some(way), refusal, Some(&visit), asked))
@@ -125,6 +161,7 @@ fn probed(way: &Way, request: &Request<Incoming>) -> Option<Response<Answer>> {
 /// Makes the head one of our own. An upgrade is for later.
 fn prepare(parts: &mut Parts, way: &Way, client: &HeaderValue) -> Option<OnUpgrade> {
     let websocket = headers::end_hop(&mut parts.headers);
+    headers::join_lengths(&mut parts.headers);
     headers::forwarded(&mut parts.headers, &parts.uri, client);
     if parts.version == Version::HTTP_2 {
         headers::join_cookies(&mut parts.headers);
@@ -145,20 +182,23 @@ async fn forward(
     proxy: &Proxy,
     way: &Way,
     visit: &mut Visit,
+    line: Option<&Line>,
     parts: Parts,
     body: Incoming,
-) -> Result<(Response<Incoming>, crate::room::Busy), Refusal> {
+) -> Result<(Response<Incoming>, Busy), Failed> {
     let http2 = match way.speaks {
         Speaks::Http1 => false,
         Speaks::Http2 => true,
         Speaks::Anything | Speaks::Opaque => parts.version == Version::HTTP_2,
     };
-    let replayable = parts.method.is_idempotent() && body.is_end_stream();
-    let copy = replayable.then(|| parts.clone());
+    let multiplexed = parts.version == Version::HTTP_2;
+    let has_body = !body.is_end_stream();
+    let replayable = parts.method.is_idempotent() && !has_body;
+    let copy = (replayable || (http2 && !has_body)).then(|| parts.clone());
     let mut request = addressed(Request::from_parts(parts, Either::Left(body)), http2);
     let mut replays = 0;
     loop {
-        let mut busy = visit.endpoint(&way.port).await?;
+        let mut busy = found(way, visit, line).await?;
         let connected = if http2 {
             proxy.upstreams.http2(&busy, visit.deadline()).await
         } else {
@@ -173,7 +213,7 @@ async fn forward(
         };
         let mut failed = match connection.send(request).await {
             Ok(response) if !headers::is_framed_once(response.headers()) => {
-                return Err(Refusal::Broken);
+                return Err(Refusal::Broken.into());
             }
             Ok(response) => {
                 busy.keep(connection.lease());
@@ -187,19 +227,45 @@ async fn forward(
         request = match (failed.take_message(), &copy) {
             (Some(unsent), _) => unsent,
             // The client's body could not be read to its end.
-            (None, _) if failed.error().is_user() => return Err(Refusal::Malformed),
-            (None, Some(parts)) if replays < REPLAYS && !failed.error().is_parse() => {
+            (None, _) if failed.error().is_user() => return Err(Refusal::Malformed.into()),
+            (None, Some(parts))
+                if replays < REPLAYS
+                    && (is_untouched(failed.error()) || replayable && !connection.has_heard()) =>
+            {
                 let again = Request::from_parts(parts.clone(), Either::Right(Empty::new()));
                 replays += 1;
                 visit.failed(&busy)?;
                 addressed(again, http2)
             }
+            (None, _) if multiplexed && is_untouched(failed.error()) => {
+                let refused = h2::Reason::REFUSED_STREAM.into();
+                return Err(Unanswered::Refused(refused).into());
+            }
             (None, _) => {
                 tracing::debug!(error = %failed.error(), "A target broke the connection");
-                return Err(Refusal::Broken);
+                return Err(Refusal::Broken.into());
             }
         };
     }
+}
+
+async fn found(way: &Way, visit: &mut Visit, line: Option<&Line>) -> Result<Busy, Failed> {
+    let wait = visit.endpoint(&way.port);
+    let found = match line {
+        Some(line) => line.unless_left(wait).await.ok_or(Unanswered::Left)?,
+        None => wait.await,
+    };
+    Ok(found?)
+}
+
+/// Whether the target says that it did nothing with a request, whatever that was: by a GOAWAY that names an
+/// earlier one as its last, or in so many words.
+fn is_untouched(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    cause.is_some_and(|cause: &h2::Error| {
+        let refused = cause.reason() == Some(h2::Reason::REFUSED_STREAM);
+        cause.is_remote() && (cause.is_go_away() || refused)
+    })
 }
 
 fn keeps(connection: &Connection, response: &Response<Incoming>) -> bool {
@@ -222,12 +288,23 @@ fn addressed(mut request: Request<Sent>, http2: bool) -> Request<Sent> {
         *request.version_mut() = Version::HTTP_2;
     } else {
         *request.version_mut() = Version::HTTP_11;
+        if has_unknown_length(&request) {
+            let chunked = HeaderValue::from_static("chunked");
+            request
+                .headers_mut()
+                .insert(header::TRANSFER_ENCODING, chunked);
+        }
     }
     uri.path_and_query = path.or_else(|| Some(http::uri::PathAndQuery::from_static("/")));
     if let Ok(uri) = Uri::from_parts(uri) {
         *request.uri_mut() = uri;
     }
     request
+}
+
+/// Hyper takes a GET without a word about its length for one without a body.
+fn has_unknown_length(request: &Request<Sent>) -> bool {
+    !request.body().is_end_stream() && !request.headers().contains_key(header::CONTENT_LENGTH)
 }
 
 fn finish(
@@ -254,11 +331,30 @@ fn finish(
     }
 }
 
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Turned> for Failed {
+    fn from(turned: Turned) -> Self {
+        Self::Refused(turned.into())
+    }
+}
+
+impl From<Unanswered> for Failed {
+    fn from(why: Unanswered) -> Self {
+        Self::Unanswered(why)
+    }
+}
+
 impl From<Turned> for Refusal {
     fn from(turned: Turned) -> Self {
         match turned {
             Turned::Full => Self::Full,
             Turned::Late => Self::Late,
+            Turned::Gone => Self::Gone,
         }
     }
 }

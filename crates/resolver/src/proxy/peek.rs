@@ -136,7 +136,7 @@ pub async fn unless_left<T>(
 
 /// Resolves when the client has left: closed for good, or closed its side without a word, or with one
 /// unless `half` is a way of its protocol to end a request. Its bytes stay where they are.
-async fn left(stream: &TcpStream, half: bool) {
+pub async fn left(stream: &TcpStream, half: bool) {
     loop {
         let Ok(ready) = stream.ready(Interest::READABLE | Interest::ERROR).await else {
             return;
@@ -148,8 +148,9 @@ async fn left(stream: &TcpStream, half: bool) {
             if !matches!(stream.peek(&mut [0]).await, Ok(1..)) {
                 return;
             }
-            // Half closed for ever: only an error is news now, and a deadline ends the wait.
-            std::future::pending::<()>().await;
+            // Half closed for ever: only an error is news now, a reset or that it is dead.
+            let _ = stream.ready(Interest::ERROR).await;
+            return;
         }
         forget_readiness(stream);
     }
@@ -317,6 +318,18 @@ mod tests {
         let stays = timeout(SHORT, left(&server, true)).await;
         assert!(stays.is_err(), "it waits for the answer");
         timeout(SHORT, left(&server, false)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_closed_its_side_and_is_no_more_has_left() {
+        let (mut client, server) = pair().await;
+        client.write_all(b"request").await.unwrap();
+        client.shutdown().await.unwrap();
+        let stays = timeout(SHORT, left(&server, true)).await;
+        assert!(stays.is_err(), "it waits for the answer");
+        client.set_zero_linger().unwrap();
+        drop(client);
+        timeout(SHORT, left(&server, true)).await.unwrap();
     }
 
     #[tokio::test]

@@ -50,7 +50,7 @@ impl Proxy {
         way: &Way,
         mut client: TcpStream,
     ) -> Option<(Result<(TcpStream, Busy), Turned>, TcpStream)> {
-        let mut visit = way.room.visit();
+        let mut visit = way.visit();
         loop {
             let found;
             (found, client) = unless_left(client, true, visit.endpoint(&way.port)).await?;

@@ -1,6 +1,9 @@
 //! Connections to targets: new ones, and those that are kept for the next request.
 
-use super::wire::Wire;
+use super::{
+    heard::{Heard, Listened},
+    wire::Wire,
+};
 use crate::{
     alive::watch_over,
     metrics::{Dialled, Metrics},
@@ -16,20 +19,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
-    future::poll_fn,
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+    collections::HashMap, future::poll_fn, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration,
 };
 use tokio::{
     net::TcpStream,
-    sync::Mutex as AsyncMutex,
+    sync::{Mutex as AsyncMutex, watch},
     time::{Instant, sleep, timeout_at},
 };
 use tokio_util::task::TaskTracker;
@@ -50,23 +44,30 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Kept {
     /// The last used first.
-    http1: Vec<(http1::SendRequest<Sent>, Instant)>,
+    http1: Vec<(Single, Instant)>,
     /// As few as can carry all requests; whoever dials one makes the others wait for it.
     http2: Arc<AsyncMutex<Vec<Multiplexed>>>,
+}
+
+/// Carries one request at a time.
+#[derive(Debug)]
+pub struct Single {
+    sender: http1::SendRequest<Sent>,
+    heard: Heard,
 }
 
 #[derive(Debug)]
 struct Multiplexed {
     sender: http2::SendRequest<Sent>,
     lease: Lease,
-    /// How many streams the target allows, as far as it has said.
-    most: Arc<AtomicUsize>,
+    /// How many streams the target allows; none before it has said so.
+    most: watch::Receiver<usize>,
     used: Instant,
 }
 
 #[derive(Debug)]
 pub enum Connection {
-    Http1(http1::SendRequest<Sent>),
+    Http1(Single),
     Http2(http2::SendRequest<Sent>, Lease),
 }
 
@@ -170,8 +171,10 @@ impl Upstreams {
 
     async fn new_http1(&self, endpoint: &Busy, deadline: Instant) -> io::Result<Connection> {
         let stream = self.dial(endpoint, deadline).await?;
+        let (stream, heard) = Listened::new(stream);
         let handshake = http1::Builder::new()
             .max_headers(super::MAX_HEADERS)
+            .max_buf_size(super::MAX_HEAD)
             .handshake(Wire::new(stream))
             .await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
@@ -180,7 +183,7 @@ impl Upstreams {
                 tracing::debug!(%error, "Connection to a target ended");
             }
         });
-        Ok(Connection::Http1(sender))
+        Ok(Connection::Http1(Single { sender, heard }))
     }
 
     pub async fn http2(&self, endpoint: &Busy, deadline: Instant) -> io::Result<Connection> {
@@ -190,6 +193,11 @@ impl Upstreams {
         };
         let mut open = timeout_at(deadline, slot.lock()).await?;
         open.retain(|connection| !connection.sender.is_closed());
+        // Whoever dialled the last has sent its request by now, or soon will.
+        if let Some(last) = open.last_mut() {
+            let said = last.most.wait_for(|most| *most > 0);
+            let _ = timeout_at(deadline.min(Instant::now() + DIAL), said).await;
+        }
         if let Some(connection) = open.iter_mut().find(|connection| connection.has_room()) {
             connection.used = Instant::now();
             return Ok(connection.lend());
@@ -208,19 +216,21 @@ impl Upstreams {
         let stream = self.dial(endpoint, deadline).await?;
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
+            .initial_max_send_streams(0)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(super::SEND_BUFFER)
             .max_header_list_size(super::MAX_HEAD as u32)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
             .handshake(TokioIo::new(stream))
             .await;
         let (sender, mut connection) = handshake.map_err(io::Error::other)?;
-        let most = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
-        let allowed = most.clone();
+        let (allowed, most) = watch::channel(0);
         let carry = poll_fn(move |cx| {
             let ended = Pin::new(&mut connection).poll(cx);
-            allowed.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            let now = connection.current_max_send_streams();
+            allowed.send_if_modified(|known| std::mem::replace(known, now) != now);
             ended
         });
         self.0.tasks.spawn(async move {
@@ -236,12 +246,12 @@ impl Upstreams {
         })
     }
 
-    fn take(&self, address: SocketAddr) -> Option<http1::SendRequest<Sent>> {
+    fn take(&self, address: SocketAddr) -> Option<Single> {
         let mut kept = self.0.kept.lock();
         let idle = &mut kept.get_mut(&address)?.http1;
         let mut looks = 0;
         for at in (0..idle.len()).rev() {
-            let sender = &idle[at].0;
+            let sender = &idle[at].0.sender;
             if sender.is_closed() {
                 idle.remove(at);
             } else if sender.is_ready() {
@@ -258,14 +268,14 @@ impl Upstreams {
 
     /// Keeps a connection for the next request; it is free once its answer was read to the end.
     pub fn keep(&self, address: SocketAddr, connection: Connection) {
-        let Connection::Http1(sender) = connection else {
+        let Connection::Http1(single) = connection else {
             return;
         };
         let now = Instant::now();
         let mut kept = self.0.kept.lock();
         let idle = &mut kept.entry(address).or_default().http1;
         if idle.len() < MOST_KEPT {
-            idle.push((sender, now));
+            idle.push((single, now));
         }
     }
 
@@ -275,8 +285,8 @@ impl Upstreams {
             sleep(KEEP / 2).await;
             let now = Instant::now();
             self.0.kept.lock().retain(|_, kept| {
-                kept.http1.retain(|(sender, since)| {
-                    !sender.is_closed() && now.duration_since(*since) < KEEP
+                kept.http1.retain(|(single, since)| {
+                    !single.sender.is_closed() && now.duration_since(*since) < KEEP
                 });
                 let in_use = kept.http2.try_lock().map_or(true, |mut open| {
                     open.retain(|connection| connection.is_worth_keeping(now));
@@ -292,8 +302,8 @@ impl Upstreams {
 
 impl Multiplexed {
     fn has_room(&self) -> bool {
-        let most = self.most.load(Ordering::Relaxed).min(MOST_STREAMS);
-        self.lease.others() < most
+        let most = *self.most.borrow();
+        self.lease.others() < most.min(MOST_STREAMS)
     }
 
     fn lend(&self) -> Connection {
@@ -317,13 +327,24 @@ impl Connection {
         }
     }
 
+    /// Whether an answer has begun to the request that was sent last. Of HTTP/2 only whole heads are told of.
+    pub fn has_heard(&self) -> bool {
+        match self {
+            Self::Http1(single) => single.heard.anything(),
+            Self::Http2(..) => false,
+        }
+    }
+
     /// Gives a request back that did not leave.
     pub async fn send(
         &mut self,
         request: Request<Sent>,
     ) -> Result<Response<Incoming>, Box<TrySendError<Request<Sent>>>> {
         match self {
-            Self::Http1(sender) => sender.try_send_request(request).await.map_err(Box::new),
+            Self::Http1(Single { sender, heard }) => {
+                heard.forget();
+                sender.try_send_request(request).await.map_err(Box::new)
+            }
             Self::Http2(sender, _) => sender.try_send_request(request).await.map_err(Box::new),
         }
     }

@@ -169,6 +169,32 @@ async fn many_who_wait_cause_one_knock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_is_not_through_when_the_endpoint_vanishes_is_knocked_for() {
+    let (room, mut heard) = room(limits(100), 100);
+    let visits = (0..50).map(|_| {
+        let mut visit = room.visit();
+        async move { visit.endpoint(PORT).await.is_ok() }
+    });
+    let flap = async {
+        yield_now().await;
+        assert!(heard.try_recv().is_ok());
+        room.publish(&ready(&["10.0.0.1:80"]));
+        assert!(!room.still_wants_knocks(), "it is awake");
+        room.publish(&HashMap::new());
+        assert!(room.waiting() > 0 && heard.try_recv().is_ok());
+        assert!(heard.try_recv().is_err(), "one at a time");
+        assert!(room.still_wants_knocks(), "until it is awake again");
+    };
+    let mut visits = Box::pin(join_all(visits));
+    tokio::select! {
+        _ = &mut visits => panic!("there is no endpoint"),
+        () = flap => {}
+    }
+    room.publish(&ready(&["10.0.0.1:80"]));
+    assert!(visits.await.into_iter().all(|reached| reached));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_endpoint_that_refuses_is_left_alone_for_a_while() {
     let (room, _heard) = room(limits(10), 10);
     room.publish(&ready(&["10.0.0.1:80", "10.0.0.2:80"]));

@@ -3,8 +3,11 @@ use elasti_api::ProbeRule;
 use elasti_core::probe::ProbeRules;
 use futures::future::join_all;
 use serde_json::json;
-use std::{sync::atomic::Ordering, time::Duration};
-use tokio::{io::AsyncWriteExt, net::TcpStream};
+use std::{collections::HashMap, sync::atomic::Ordering, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 #[tokio::test]
 async fn a_request_waits_for_the_target_and_gets_its_answer() {
@@ -75,6 +78,61 @@ async fn a_client_that_leaves_frees_its_seat() {
     stage.waits(1).await;
     drop(client);
     stage.waits(0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_the_middle_of_what_it_says_frees_its_seat() {
+    let post = "POST / HTTP/1.1\r\nHost: web.shop\r\nContent-Length: 9\r\n\r\nhalf";
+    let two = "GET / HTTP/1.1\r\nHost: web.shop\r\n\r\nGET / HTTP/1.1\r\nHost: web.shop\r\n\r\n";
+    let rule: ProbeRule =
+        serde_json::from_value(json!({"method": "PATCH", "response": {"status": 200}})).unwrap();
+    for words in [post, two] {
+        let stage = Stage::with(Setting {
+            rules: ProbeRules::compile(std::slice::from_ref(&rule)).0,
+            ..Setting::default()
+        })
+        .await;
+        for (address, where_) in [
+            (stage.address, "behind rules"),
+            (stage.named, "on the proxy port"),
+        ] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(words.as_bytes()).await.unwrap();
+            stage.waits(1).await;
+            drop(client);
+            until(where_, || stage.room.waiting() == 0).await;
+        }
+
+        let (stage, _target) = Stage::awake(Setting::default()).await;
+        let mut client = TcpStream::connect(stage.address).await.unwrap();
+        let first = "GET / HTTP/1.1\r\nHost: web.shop\r\n\r\n";
+        client.write_all(first.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"GET / ") {
+            client.read_buf(&mut answer).await.unwrap();
+        }
+        stage.room.publish(&HashMap::new());
+        client.write_all(words.as_bytes()).await.unwrap();
+        stage.waits(1).await;
+        drop(client);
+        until("on a kept connection", || stage.room.waiting() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_in_the_middle_of_what_it_says_is_served() {
+    let stage = Stage::new().await;
+    let target = Target::start().await;
+    let mut client = TcpStream::connect(stage.named).await.unwrap();
+    let head = "POST / HTTP/1.1\r\nHost: web.shop\r\nContent-Length: 9\r\n\
+                Connection: close\r\n\r\nhalf ";
+    client.write_all(head.as_bytes()).await.unwrap();
+    stage.waits(1).await;
+    client.write_all(b"fu").await.unwrap();
+    stage.ready(&[target.address]);
+    client.write_all(b"ll").await.unwrap();
+    let answer = heard(&mut client).await;
+    assert!(answer.ends_with("POST / half full"), "{answer}");
 }
 
 #[tokio::test]
@@ -188,6 +246,7 @@ async fn a_probe_is_answered_in_the_sleepers_name_and_wakes_nobody() {
     assert_eq!(answer.headers()["content-type"], "application/json");
     assert_eq!(text(answer).await, "{\"ok\":true}");
     assert!(stage.knocks.try_recv().is_err());
+    assert_eq!(stage.counted("incoming_requests", "probe"), 1);
     let other = tokio::spawn(async move { client.send_request(get("/x")).await.unwrap() });
     stage.waits(1).await;
     let target = Target::start().await;

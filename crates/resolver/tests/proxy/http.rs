@@ -85,6 +85,35 @@ async fn once_the_service_serves_clients_are_sent_to_the_pods() {
 }
 
 #[tokio::test]
+async fn clients_of_a_service_that_is_gone_are_shown_out() {
+    let (stage, target) = awake().await;
+    let mut kept = http1(stage.address).await;
+    text(kept.send_request(get("/")).await.unwrap()).await;
+    let mut multiplexed = http2(stage.address).await;
+    let mut request = get("http://web.shop/");
+    request.headers_mut().clear();
+    text(multiplexed.send_request(request).await.unwrap()).await;
+
+    stage.room.close();
+    let gone = async {
+        while !(kept.is_closed() && multiplexed.is_closed()) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(SOON, gone).await.expect("both");
+
+    let mut late = http1(stage.address).await;
+    let late = tokio::spawn(async move { late.send_request(get("/")).await.unwrap() });
+    stage.waits(1).await;
+    tokio::time::pause();
+    let late = late.await.unwrap();
+    assert_eq!(late.status(), 503);
+    assert_eq!(late.headers()["retry-after"], "1");
+    assert!(text(late).await.contains("its ElastiService was deleted"));
+    assert_eq!(target.requests.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
 async fn where_requests_say_whose_they_are_clients_are_sent_to_the_pods_with_their_answer() {
     let (stage, _target) = awake().await;
     let mut client = http2(stage.named).await;
@@ -118,6 +147,24 @@ async fn a_request_that_may_be_repeated_survives_a_pod_that_dies() {
     stream.read_exact(&mut some).await.unwrap();
     drop((stream, dying));
     assert_eq!(text(answer.await.unwrap()).await, "GET / ");
+}
+
+#[tokio::test]
+async fn a_request_is_not_repeated_once_an_answer_has_begun() {
+    for begun in ["HTTP/1.1 2", "HTTP/1.1 100 Continue\r\n\r\n"] {
+        let stage = Stage::new().await;
+        let dying = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::start().await;
+        stage.ready(&[dying.local_addr().unwrap(), target.address]);
+        let mut client = http1(stage.address).await;
+        let answer = tokio::spawn(async move { client.send_request(get("/")).await.unwrap() });
+        let (mut stream, _) = dying.accept().await.unwrap();
+        read_until(&mut stream, "\r\n\r\n").await;
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        drop((stream, dying));
+        assert_eq!(answer.await.unwrap().status(), 502, "{begun:?}");
+        assert_eq!(target.requests.load(Ordering::Relaxed), 0, "{begun:?}");
+    }
 }
 
 #[tokio::test]
@@ -253,6 +300,7 @@ async fn a_websocket_passes() {
     stage.ready(&[target.address]);
     let answer = answer.await.unwrap();
     assert_eq!(answer.status(), 101);
+    assert_eq!(stage.counted("incoming_requests", "101"), 1);
     let mut io = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
     io.write_all(b"ping").await.unwrap();
     let mut word = [0; 4];

@@ -5,16 +5,22 @@ use elasti_resolver::{
     listen::{Listeners, bind},
     route::Speaks,
 };
-use http::Request;
-use http_body_util::Full;
+use http::{Request, Response};
+use http_body_util::{Full, StreamBody};
+use hyper::{body::Frame, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::{
-    sync::{Arc, atomic::Ordering},
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     sync::Semaphore,
     time::{Instant, sleep, timeout},
 };
@@ -102,6 +108,16 @@ async fn a_connection_without_a_request_is_closed_after_a_while() {
 }
 
 #[tokio::test]
+async fn whoever_sends_without_end_is_not_listened_to_for_ever() {
+    let (stage, _target) = patient_for(SOON, SOON).await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    let words = b"GET / HTTP/1.1\r\nHost: web.shop\r\nConnection: close\r\n\r\n";
+    client.write_all(words).await.unwrap();
+    let ended = async { while client.write_all(&[0; 1 << 20]).await.is_ok() {} };
+    timeout(SOON, ended).await.expect("it is cut");
+}
+
+#[tokio::test]
 async fn an_http2_connection_without_streams_is_told_to_go() {
     let (stage, _target) = patient_for(SOON, SHORT).await;
     let client = http2(stage.address).await;
@@ -141,7 +157,7 @@ async fn whoever_says_nothing_on_a_port_that_speaks_http_wakes_nobody() {
 }
 
 /// Frames of HTTP/2, written by hand.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = length[1..].to_vec();
     frame.extend([kind, flags]);
@@ -191,16 +207,130 @@ async fn kinds_until(client: &mut TcpStream, wanted: &[(u8, u8)]) -> Vec<(u8, u8
     kinds
 }
 
-/// Kind and flags of the next frame.
 async fn next_kind(client: &mut TcpStream) -> (u8, u8) {
+    next_frame(client).await.0
+}
+
+/// Kind and flags of the next frame, and what is in it.
+async fn next_frame(client: &mut TcpStream) -> ((u8, u8), Vec<u8>) {
     let mut head = [0; 9];
     let read = timeout(SOON, client.read_exact(&mut head)).await;
     read.expect("there is more to come").unwrap();
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     let mut payload = vec![0; length as usize];
     client.read_exact(&mut payload).await.unwrap();
-    (head[3], head[4])
+    ((head[3], head[4]), payload)
 }
+
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes.try_into().unwrap())
+}
+
+#[tokio::test]
+async fn little_of_a_body_may_be_sent_before_somebody_takes_it() {
+    let stage = Stage::new().await;
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(&preface()).await.unwrap();
+    let (mut of_one, mut of_all) = (65_535, 65_535);
+    while of_one == 65_535 || of_all == 65_535 {
+        match next_frame(&mut client).await {
+            ((SETTINGS, 0), payload) => {
+                let mut settings = payload.chunks(6);
+                let window = settings.find(|setting| setting[..2] == [0, 4]);
+                of_one = number(&window.unwrap()[2..]);
+            }
+            ((WINDOW_UPDATE, 0), payload) => of_all += number(&payload),
+            _ => {}
+        }
+    }
+    assert_eq!((of_one, of_all), (32 * 1024, 1024 * 1024));
+}
+
+const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
+
+#[tokio::test]
+async fn little_of_an_answer_is_kept_for_a_client_that_does_not_read() {
+    const STREAMS: u32 = 100;
+    let stage = Stage::new().await;
+    let (target, sent) = endless().await;
+    stage.ready(&[target]);
+    let mut words = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let all = i32::MAX as u32;
+    let window = [&[0, 4][..], &all.to_be_bytes()].concat();
+    words.extend(frame(SETTINGS, 0, 0, &window));
+    words.extend(frame(WINDOW_UPDATE, 0, 0, &(all - 65_535).to_be_bytes()));
+    for stream in 0..STREAMS {
+        words.extend(frame(1, 5, 2 * stream + 1, &ASK));
+    }
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(&words).await.unwrap();
+    let mut before = 0;
+    let stalled = async {
+        while before == 0 || before != sent.load(Ordering::Relaxed) {
+            before = sent.load(Ordering::Relaxed);
+            sleep(SHORT).await;
+        }
+    };
+    timeout(SOON, stalled).await.expect("it ends");
+    let each = before / STREAMS as usize;
+    assert!(each < 300 * 1024, "{each} bytes of each");
+}
+
+/// A target whose answers have no end, and what it could send of them.
+async fn endless() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, sent) = (listener.local_addr().unwrap(), Arc::default());
+    let count: Arc<AtomicUsize> = Arc::clone(&sent);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let count = count.clone();
+            let service = service_fn(move |_| {
+                let count = count.clone();
+                let frames = futures::stream::repeat_with(move || {
+                    count.fetch_add(16 * 1024, Ordering::Relaxed);
+                    let data = bytes::Bytes::from_static(&[7; 16 * 1024]);
+                    Ok::<_, Infallible>(Frame::data(data))
+                });
+                async { Ok::<_, Infallible>(Response::new(StreamBody::new(frames))) }
+            });
+            let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            http.max_send_buf_size(16 * 1024);
+            tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    (address, sent)
+}
+
+#[tokio::test]
+async fn an_http2_request_with_two_hosts_is_refused() {
+    let (stage, target) = patient_for(SOON, SOON).await;
+    // GET, http, `/`, and a Host of one letter.
+    let host = |name: u8| [0x0f, 0x17, 0x01, name];
+    let one = [&ASK[..3], &host(b'a')].concat();
+    let two = [&one[..], &host(b'b')].concat();
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    client.write_all(&preface()).await.unwrap();
+    for (stream, asked, status) in [(1, one, OK), (3, two, BAD_REQUEST)] {
+        client
+            .write_all(&frame(1, 5, stream, &asked))
+            .await
+            .unwrap();
+        let head = loop {
+            if let (HEADERS, payload) = next_frame(&mut client).await {
+                break payload;
+            }
+        };
+        assert_eq!(head[0], status);
+    }
+    assert_eq!(target.requests.load(Ordering::Relaxed), 1);
+    stage.counts("refused_count", "malformed", 1).await;
+}
+
+/// In the static table.
+const OK: u8 = 0x88;
+const BAD_REQUEST: u8 = 0x8c;
 
 #[tokio::test]
 async fn streams_that_are_reset_as_fast_as_they_come_end_their_connection() {
@@ -305,6 +435,35 @@ async fn clients_that_say_nothing_do_not_hinder_others() {
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(1), "{took:?}");
     assert_eq!(target.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn whoever_is_in_the_queue_when_a_port_is_closed_is_served() {
+    let (stage, _target) = patient_for(SOON, SOON).await;
+    let listeners = Listeners {
+        proxy: stage.proxy.clone(),
+        tasks: TaskTracker::new(),
+        connections: Arc::new(Semaphore::new(10)),
+        stop: CancellationToken::new(),
+        arrivals: Arc::default(),
+    };
+    let listener = bind(0).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut queue = Vec::new();
+    for _ in 0..5 {
+        let mut client = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let words = b"GET / HTTP/1.0\r\nHost: web.shop\r\n\r\n";
+        client.write_all(words).await.unwrap();
+        queue.push(client);
+    }
+    listeners.stop.cancel();
+    listeners.named(listener).await;
+    for mut client in queue {
+        let answer = heard(&mut client).await;
+        assert!(answer.starts_with("HTTP/1.0 200 OK"), "{answer}");
+    }
+    let late = TcpStream::connect(("127.0.0.1", port)).await;
+    assert!(late.is_err(), "it is closed");
 }
 
 #[tokio::test]

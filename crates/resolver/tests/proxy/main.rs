@@ -13,4 +13,5 @@ mod limits;
 mod malformed;
 mod protocols;
 mod stage;
+mod start;
 mod tcp;

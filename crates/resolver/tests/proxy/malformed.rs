@@ -4,7 +4,7 @@ use crate::stage::*;
 use std::sync::atomic::Ordering;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
 };
 
 const GOOD: &str = "GET /good HTTP/1.1\r\nHost: web.shop\r\n\r\n";
@@ -133,6 +133,29 @@ async fn a_head_that_is_too_large_is_refused_as_such() {
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     assert_eq!(target.connections.load(Ordering::Relaxed), 0);
     stage.counts("refused_count", "too_large", 2).await;
+}
+
+#[tokio::test]
+async fn equal_lengths_are_passed_on_as_one() {
+    let stage = Stage::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[target.local_addr().unwrap()]);
+    let twice = "Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi";
+    let request = format!("POST / HTTP/1.1\r\nHost: web.shop\r\nConnection: close\r\n{twice}");
+    let address = stage.address;
+    let answer = tokio::spawn(async move { said(address, request.as_bytes()).await });
+    let (mut upstream, _) = target.accept().await.unwrap();
+    let mut asked = Vec::new();
+    while !asked.ends_with(b"hi") {
+        upstream.read_buf(&mut asked).await.unwrap();
+    }
+    let once = |text: &str| text.to_lowercase().matches("content-length: 2\r\n").count() == 1;
+    let asked = String::from_utf8(asked).unwrap();
+    assert!(once(&asked), "{asked}");
+    let words = format!("HTTP/1.1 200 OK\r\n{twice}");
+    upstream.write_all(words.as_bytes()).await.unwrap();
+    let answer = answer.await.unwrap();
+    assert!(once(&answer), "{answer}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Each protocol, from a client through the resolver to a target and back.
 
-use crate::stage::*;
+use crate::{limits::frame, stage::*};
 use bytes::Bytes;
 use elasti_resolver::route::Speaks;
 use http::{HeaderMap, Request, Response};
@@ -130,6 +130,33 @@ async fn trailers_of_http_1_pass_both_ways() {
     assert!(answer.ends_with("0\r\nx-total: 2\r\n\r\n"), "{answer}");
 }
 
+#[tokio::test]
+async fn a_body_without_a_length_reaches_the_target_whatever_the_method() {
+    let (stage, _target) = awake(Speaks::Http1).await;
+    for method in ["GET", "POST", "DELETE"] {
+        let words = format!(
+            "{method} /x HTTP/1.1\r\nHost: web.shop\r\nTransfer-Encoding: chunked\r\n\
+             Connection: close\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+        );
+        let answer = said(stage.address, words.as_bytes()).await;
+        assert!(answer.ends_with(&format!("{method} /x body")), "{answer}");
+
+        let frames = [Ok::<_, Infallible>(Frame::data(Bytes::from("body")))];
+        let request = Request::builder()
+            .method(method)
+            .uri("http://web.shop/x")
+            .body(StreamBody::new(futures::stream::iter(frames)))
+            .unwrap();
+        let stream = TcpStream::connect(stage.address).await.unwrap();
+        let (executor, io) = (TokioExecutor::new(), TokioIo::new(stream));
+        let handshake = hyper::client::conn::http2::handshake(executor, io).await;
+        let (mut client, connection) = handshake.unwrap();
+        tokio::spawn(connection);
+        let answer = client.send_request(request).await.unwrap();
+        assert_eq!(text(answer).await, format!("{method} /x body"));
+    }
+}
+
 async fn until(stream: &mut TcpStream, end: &str) -> String {
     let mut all = Vec::new();
     let read = async {
@@ -196,6 +223,15 @@ where
     F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Response<AnyBody>> + Send + 'static,
 {
+    serving_at_most(100, answer).await
+}
+
+/// So many streams at once.
+async fn serving_at_most<F, R>(streams: u32, answer: F) -> (SocketAddr, JoinSet<()>)
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response<AnyBody>> + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut tasks = JoinSet::new();
@@ -213,7 +249,7 @@ where
                 });
                 if &preface == b"PRI" {
                     let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                        .max_concurrent_streams(100)
+                        .max_concurrent_streams(streams)
                         .to_owned();
                     let _ = http.serve_connection(io, service).await;
                 } else {
@@ -457,6 +493,32 @@ async fn streams_beyond_what_one_connection_of_a_target_carries_get_another() {
 }
 
 #[tokio::test]
+async fn a_target_is_not_given_more_streams_at_once_than_it_allows() {
+    let stage = Stage::new().await;
+    let reached = Arc::new(AtomicUsize::new(0));
+    let count = reached.clone();
+    let (target, _tasks) = serving_at_most(5, move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        std::future::pending()
+    })
+    .await;
+    let client = http2(stage.address).await;
+    let mut asked = JoinSet::new();
+    for _ in 0..40 {
+        let mut client = client.clone();
+        let request = Request::post("http://web.shop/").body(Full::from("body"));
+        asked.spawn(async move { client.send_request(request.unwrap()).await });
+    }
+    stage.waits(40).await;
+    stage.ready(&[target]);
+    let all = crate::stage::until("all reach it", || reached.load(Ordering::Relaxed) == 40);
+    tokio::select! {
+        () = all => {}
+        answer = asked.join_next() => panic!("{answer:?} of {reached:?}"),
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_fells_targets_is_not_sent_for_ever() {
     let stage = Stage::new().await;
     let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -477,6 +539,84 @@ async fn a_request_that_fells_targets_is_not_sent_for_ever() {
     assert_eq!(answer.unwrap().unwrap().status(), 502);
     let fallen = fallen.load(Ordering::Relaxed);
     assert!((2..=6).contains(&fallen), "{fallen}");
+}
+
+/// Ends what it is asked with these frames, on each connection.
+async fn refusing(frames: &'static [(u8, u32, &'static [u8])]) -> (SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut words = frame(4, 0, 0, &[]);
+            stream.write_all(&words).await.unwrap();
+            let mut heard = Vec::new();
+            while !has_head(heard.get(24..).unwrap_or_default()) {
+                stream.read_buf(&mut heard).await.unwrap();
+            }
+            words.clear();
+            for (kind, stream, payload) in frames {
+                words.extend(frame(*kind, 0, *stream, payload));
+            }
+            stream.write_all(&words).await.unwrap();
+            tokio::spawn(
+                async move { while stream.read_buf(&mut heard).await.unwrap_or(0) > 0 {} },
+            );
+        }
+    });
+    (address, tasks)
+}
+
+/// Whether there is one in these frames.
+fn has_head(mut frames: &[u8]) -> bool {
+    while let [high, middle, low, kind, ..] = *frames {
+        if kind == 1 {
+            return true;
+        }
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        frames = frames.get(9 + length..).unwrap_or_default();
+    }
+    false
+}
+
+const REFUSED_STREAM: &[(u8, u32, &[u8])] = &[(3, 1, &[0, 0, 0, 7])];
+const GOAWAY: &[(u8, u32, &[u8])] = &[(7, 0, &[0; 8])];
+const CANCEL: &[(u8, u32, &[u8])] = &[(3, 1, &[0, 0, 0, 8])];
+
+#[tokio::test]
+async fn a_stream_that_a_target_did_not_touch_goes_to_another() {
+    let ask = |body: &'static str| {
+        let request = Request::post("http://web.shop/ask");
+        request.body(Full::from(body)).unwrap()
+    };
+    for frames in [REFUSED_STREAM, GOAWAY] {
+        let stage = Stage::new().await;
+        let (refusing, _tasks) = refusing(frames).await;
+        let target = Target::start().await;
+        stage.ready(&[refusing, target.address]);
+        let mut client = http2(stage.address).await;
+        let answer = client.send_request(ask("")).await.unwrap();
+        assert_eq!(text(answer).await, "POST /ask ");
+
+        let stage = Stage::new().await;
+        stage.ready(&[refusing]);
+        let mut client = http2(stage.address).await;
+        let refused = client.send_request(ask("body")).await.unwrap_err();
+        let cause = std::error::Error::source(&refused).unwrap();
+        let reason = cause.downcast_ref::<h2::Error>().unwrap().reason();
+        let words = "the client may send it again itself";
+        assert_eq!(reason, Some(h2::Reason::REFUSED_STREAM), "{words}");
+        stage.counts("refused_count", "broken", 1).await;
+    }
+    let stage = Stage::new().await;
+    let (refusing, _tasks) = refusing(CANCEL).await;
+    let target = Target::start().await;
+    stage.ready(&[refusing, target.address]);
+    let mut client = http2(stage.address).await;
+    let answer = client.send_request(ask("")).await.unwrap();
+    assert_eq!(answer.status(), 502, "it may have been touched");
+    assert_eq!(target.requests.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

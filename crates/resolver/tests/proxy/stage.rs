@@ -88,6 +88,7 @@ impl Stage {
         let room = Room::new(&house, "shop", "web", limits);
         let way = Arc::new(Way {
             room: room.clone(),
+            number: 80,
             port: PORT.into(),
             speaks: setting.speaks,
             rules: Arc::new(setting.rules),
@@ -155,7 +156,6 @@ impl Stage {
         }
     }
 
-    /// The target is ready at these addresses.
     /// Behind the resolver, with a target that is up.
     pub(crate) async fn awake(setting: Setting) -> (Self, Target) {
         let (stage, target) = (Self::with(setting).await, Target::start().await);
@@ -164,6 +164,7 @@ impl Stage {
         (stage, target)
     }
 
+    /// The target is ready at these addresses.
     pub(crate) fn ready(&self, addresses: &[SocketAddr]) {
         self.room
             .publish(&HashMap::from([(PORT.into(), addresses.to_vec())]));
@@ -354,4 +355,13 @@ pub(crate) async fn parrot(answer: &'static str) -> (SocketAddr, JoinSet<()>) {
         }
     });
     (address, tasks)
+}
+
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let reached = tokio::time::timeout(SOON, async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert!(reached.await.is_ok(), "{what}");
 }
