@@ -149,7 +149,8 @@ pub struct Patience {
     pub settle: SignedDuration,
     /// For resolvers to come back before what sleeps is woken.
     pub resolvers: SignedDuration,
-    /// For a target to get ready before a deleted ElastiService lets go of its traffic.
+    /// For a target to get ready before a deleted ElastiService lets go of its traffic, and for
+    /// whatever hinders that it is given back.
     pub leave: SignedDuration,
 }
 
@@ -163,6 +164,8 @@ pub struct Plan {
     pub look_again: Option<Timestamp>,
     /// Why the target is not put to sleep although it is idle, or was stepped back from.
     pub note: Option<Note>,
+    /// Whether what cannot be given back now is left as it is: it was tried for long enough.
+    pub last_try: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,7 +223,10 @@ pub fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
 /// For what the spec names now.
 fn present(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     if let Some(since) = observed.deleting_since {
-        return leaving::plan(observed, since, now, patience);
+        return Plan {
+            last_try: now >= later(since, patience.leave),
+            ..leaving::plan(observed, since, now, patience)
+        };
     }
     let mut plan = if observed.rival.is_some() {
         Plan::noting(Note::Conflict)
@@ -294,6 +300,25 @@ impl Former {
     }
 }
 
+// === impl Step ===
+
+impl Step {
+    /// Whether it leaves something as it would be without us.
+    pub fn gives_back(&self) -> bool {
+        matches!(
+            self,
+            Self::ReleaseService
+                | Self::ReleaseTarget
+                | Self::ReleaseAutoscaler
+                | Self::ResumeAutoscaler
+                | Self::ScaleUp { .. }
+                | Self::RemoveSlices
+                | Self::RemovePrivateService
+                | Self::RestPorts
+        )
+    }
+}
+
 // === impl Slices ===
 
 impl Slices {
@@ -327,6 +352,7 @@ impl Plan {
             mode: None,
             look_again: None,
             note: None,
+            last_try: false,
         }
     }
 

@@ -165,6 +165,11 @@ impl Subject<'_> {
 // === impl Error ===
 
 impl Error {
+    /// Whether somebody has decided so: to ask again is of use only if they change their mind.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !matches!(self.category(), "conflict" | "unreachable")
+    }
+
     /// For labels and logs: few, whatever the API server says.
     pub(crate) fn category(&self) -> &'static str {
         match self {

@@ -64,7 +64,7 @@ fn after(
     let failures = operator.note(|index| {
         let mut failures = 0;
         index.remember(key, |memory| {
-            memory.failures = outcome.as_ref().map_or_else(|_| memory.failures + 1, |_| 0);
+            memory.note_outcome(outcome.as_ref().err(), clock::now());
             failures = memory.failures;
         });
         failures
@@ -216,7 +216,13 @@ async fn carry_out(
         let done = done.unwrap_or(Err(apply::Error::Timeout));
         remember(operator, key, view, step, &done);
         tell(operator, key, view, step, &done).await;
-        failed = failed.or(done.err());
+        match done {
+            Err(error) if plan.last_try && step.gives_back() && error.is_refusal() => {
+                tracing::warn!(elasti_service = %key, ?step, %error, "Left as it is");
+                say::left(operator, &view.object, step, &error);
+            }
+            done => failed = failed.or(done.err()),
+        }
     }
     failed.map_or(Ok(()), Err)
 }
@@ -354,9 +360,7 @@ impl View {
         let object = object.whole();
         let desired = Desired::new(index, key, &object, &routes, settings);
         let leaves = settings.release || object.metadata.deletion_timestamp.is_some();
-        index.remember(key, |memory| {
-            memory.leaving_since = leaves.then(|| memory.leaving_since.unwrap_or(now));
-        });
+        index.remember(key, |memory| memory.note_leaving(leaves, now));
         let kind = Kind::from(&object.spec.scale_target_ref);
         let trust = triggers::interval(operator, &object).saturating_mul(TRUST);
         let moment = Moment {

@@ -6,6 +6,7 @@ use crate::{
     operator::Operator,
 };
 use elasti_api::{ElastiService, ElastiServiceStatus};
+use elasti_core::plan::Step;
 use elasti_runtime::watch::Key;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
@@ -44,6 +45,26 @@ pub(crate) fn scaled(operator: &Operator, object: &ElastiService, done: &Result<
             secondary: None,
         },
         Ok(Done::Quietly) => return,
+    };
+    publish(operator, object, event);
+}
+
+/// Of something that could not be given back, and is not tried again.
+pub(crate) fn left(operator: &Operator, object: &ElastiService, step: &Step, error: &Error) {
+    let what = match step {
+        Step::ScaleUp { .. } | Step::ReleaseTarget => "The target could not be scaled up",
+        Step::ResumeAutoscaler | Step::ReleaseAutoscaler => "The ScaledObject could not be resumed",
+        Step::RemoveSlices | Step::RemovePrivateService | Step::ReleaseService => {
+            "What was made for the service could not be removed"
+        }
+        _ => "Something could not be given back",
+    };
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "FailedToRestore".into(),
+        note: Some(format!("{what}, and is left as it is: {error}")),
+        action: "Restore".into(),
+        secondary: None,
     };
     publish(operator, object, event);
 }

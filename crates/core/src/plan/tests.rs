@@ -400,6 +400,32 @@ fn deletion_tries_for_a_while_to_restore_what_cannot_be_seen() {
 }
 
 #[test]
+fn deletion_gives_back_what_it_can_and_then_lets_go() {
+    let observed = Observed {
+        deleting_since: Some(at(200)),
+        ..sleeping_service()
+    };
+    assert!(!planned(&observed, 229).last_try);
+    let plan = planned(&observed, 230);
+    assert!(plan.last_try, "nobody may hinder it for ever");
+    let steps = [Step::ScaleUp { replicas: 2 }, Step::RemoveSlices];
+    assert_eq!(plan.steps, steps);
+    assert!(steps.iter().all(Step::gives_back));
+}
+
+#[test]
+fn what_was_let_go_is_left_alone_while_others_keep_it() {
+    let observed = Observed {
+        deleting_since: Some(at(200)),
+        finalizer: false,
+        slices: Slices::Absent,
+        private_service: Following::Absent,
+        ..sleeping_service()
+    };
+    assert_eq!(planned(&observed, 201).steps, []);
+}
+
+#[test]
 fn deleting_a_dry_run_leaves_what_others_scaled_to_zero_alone() {
     let observed = Observed {
         deleting_since: Some(at(200)),
