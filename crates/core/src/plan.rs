@@ -26,6 +26,8 @@ pub struct Observed {
     pub rival: Option<String>,
     /// What it still works on though it should not.
     pub former: Former,
+    /// Since when it tries to give that back.
+    pub releasing_since: Option<Timestamp>,
     /// Whether its status names what it works on, so that nobody can forget it.
     pub attached: bool,
     pub service: Service,
@@ -216,17 +218,18 @@ pub fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = present(observed, now, patience);
     let mut steps = observed.former.steps();
     steps.append(&mut plan.steps);
-    plan.steps = steps;
-    plan
+    let letting_go = observed.deleting_since.or(observed.releasing_since);
+    Plan {
+        steps,
+        last_try: letting_go.is_some_and(|since| now >= later(since, patience.leave)),
+        ..plan
+    }
 }
 
 /// For what the spec names now.
 fn present(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     if let Some(since) = observed.deleting_since {
-        return Plan {
-            last_try: now >= later(since, patience.leave),
-            ..leaving::plan(observed, since, now, patience)
-        };
+        return leaving::plan(observed, since, now, patience);
     }
     let mut plan = if observed.rival.is_some() {
         Plan::noting(Note::Conflict)
@@ -288,6 +291,10 @@ impl Observed {
 // === impl Former ===
 
 impl Former {
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
     fn steps(self) -> Vec<Step> {
         [
             (self.service, Step::ReleaseService),
@@ -303,6 +310,27 @@ impl Former {
 // === impl Step ===
 
 impl Step {
+    /// Whether another has to wait when this one is not done.
+    pub fn hinders(&self, next: &Self) -> bool {
+        match self {
+            // What it no longer names is no concern of what it names now, but for ports in use.
+            Self::ReleaseService => matches!(next, Self::RestPorts | Self::RemoveFinalizer),
+            Self::ReleaseTarget | Self::ReleaseAutoscaler => *next == Self::RemoveFinalizer,
+            _ => !next.is_rescue(),
+        }
+    }
+
+    /// What keeps requests from being lost waits for nothing.
+    fn is_rescue(&self) -> bool {
+        matches!(
+            self,
+            Self::AskResolvers
+                | Self::PublishSlices
+                | Self::ResumeAutoscaler
+                | Self::ScaleUp { .. }
+        )
+    }
+
     /// Whether it leaves something as it would be without us.
     pub fn gives_back(&self) -> bool {
         matches!(

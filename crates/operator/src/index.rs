@@ -81,7 +81,7 @@ pub(crate) struct Memory {
     pub(crate) first_knock: Option<Timestamp>,
     pub(crate) last_active: Option<Timestamp>,
     pub(crate) asleep_since: Option<Timestamp>,
-    /// Since when its deletion is seen.
+    /// Since when it is to give back what it has, or what it no longer names.
     pub(crate) leaving_since: Option<Timestamp>,
     /// When we scaled it to zero, until the watch says so.
     pub(crate) zeroed: Option<Timestamp>,

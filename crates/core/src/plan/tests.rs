@@ -19,6 +19,7 @@ fn idle_service() -> Observed {
         cooldown: MINUTE,
         rival: None,
         former: Former::default(),
+        releasing_since: None,
         attached: true,
         service: Service::Usable,
         private_service: Following::Current,
@@ -461,6 +462,35 @@ fn what_is_no_longer_named_is_released_first() {
             Step::RestPorts,
         ]
     );
+}
+
+#[test]
+fn what_cannot_be_released_is_left_after_a_while_and_hinders_nothing_else() {
+    let former = Former {
+        target: true,
+        ..Former::default()
+    };
+    let observed = Observed {
+        former,
+        releasing_since: Some(at(200)),
+        ..idle_service()
+    };
+    assert!(!planned(&observed, 229).last_try);
+    assert!(planned(&observed, 230).last_try);
+    for next in [
+        Step::AddFinalizer,
+        Step::ApplyPrivateService,
+        Step::RestPorts,
+    ] {
+        assert!(!Step::ReleaseTarget.hinders(&next), "{next:?}");
+    }
+    assert!(Step::ReleaseTarget.hinders(&Step::RemoveFinalizer));
+    assert!(
+        Step::ReleaseService.hinders(&Step::RestPorts),
+        "slices may lead there still"
+    );
+    assert!(Step::AddFinalizer.hinders(&Step::ScaleToZero { from: 1 }));
+    assert!(!Step::AddFinalizer.hinders(&Step::ScaleUp { replicas: 1 }));
 }
 
 #[test]

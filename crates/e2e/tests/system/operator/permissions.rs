@@ -2,7 +2,7 @@ use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase, names};
 use elasti_e2e::{
     Place,
-    stage::{Meter, Setting, Stage, service},
+    stage::{Meter, Setting, Stage, metric, service},
 };
 use k8s_openapi::api::{
     authentication::v1::TokenRequest,
@@ -99,6 +99,52 @@ fn a_kind_that_it_may_not_see_is_told_and_harms_no_other() -> Result<()> {
         .concat();
         allow(place, &both).await?;
         stage.reaches_as("hidden", Phase::Asleep, Mode::Proxy).await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_spec_that_named_what_it_may_not_scale_can_be_put_right() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let meter = Meter::idle(place).await?;
+        let limited = limited(place, &DEPLOYMENTS).await?;
+        let operator = stage
+            .operator_with(Setting::default().kubeconfig(limited))
+            .await?;
+        stage.deploy("Deployment", 1).await?;
+        let target = |kind: &str| json!({"apiVersion": "apps/v1", "kind": kind, "name": "web"});
+        let wrong = json!({"service": "web", "scaleTargetRef": target("StatefulSet")});
+        stage.declare(wrong).await?;
+        let taken = |status: &ElastiServiceStatus| status.attached.is_some();
+        stage.until_status("web", "attached", taken).await?;
+
+        let ports = json!([{"port": 80, "targetPort": 8080}]);
+        place.put(service("shop", "web", &ports)).await?;
+        let right = json!({
+            "service": "shop",
+            "scaleTargetRef": target("Deployment"),
+            "triggers": meter.triggers(),
+        });
+        stage.amend("web", right).await?;
+        stage.said("FailedToScale", "StatefulSet").await?;
+        let refused = [("target", "StatefulSet-web"), ("error", "forbidden")];
+        let counted = metric(
+            &operator.metrics().await?,
+            "elasti_operator_scale_counter",
+            &refused,
+        );
+        ensure!(counted >= Some(1.0), "{counted:?} of the old target");
+        stage
+            .until::<Service>(&names::private_service("shop"), "made", |_| true)
+            .await
+            .context("what is right does not wait for what was wrong")?;
+        stage.said("FailedToRestore", "StatefulSet").await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage
+            .condition("web", "Ready", "True", "AllInPlace")
+            .await?;
+        Ok(())
     })
 }
 
