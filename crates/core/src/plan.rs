@@ -26,6 +26,8 @@ pub struct Observed {
     pub rival: Option<String>,
     /// What it still works on though it should not.
     pub former: Former,
+    /// Since when it tries to give that back.
+    pub releasing_since: Option<Timestamp>,
     /// Whether its status names what it works on, so that nobody can forget it.
     pub attached: bool,
     pub service: Service,
@@ -149,7 +151,8 @@ pub struct Patience {
     pub settle: SignedDuration,
     /// For resolvers to come back before what sleeps is woken.
     pub resolvers: SignedDuration,
-    /// For a target to get ready before a deleted ElastiService lets go of its traffic.
+    /// For a target to get ready before a deleted ElastiService lets go of its traffic, and for
+    /// whatever hinders that it is given back.
     pub leave: SignedDuration,
 }
 
@@ -163,6 +166,8 @@ pub struct Plan {
     pub look_again: Option<Timestamp>,
     /// Why the target is not put to sleep although it is idle, or was stepped back from.
     pub note: Option<Note>,
+    /// Whether what cannot be given back now is left as it is: it was tried for long enough.
+    pub last_try: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,8 +218,12 @@ pub fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = present(observed, now, patience);
     let mut steps = observed.former.steps();
     steps.append(&mut plan.steps);
-    plan.steps = steps;
-    plan
+    let letting_go = observed.deleting_since.or(observed.releasing_since);
+    Plan {
+        steps,
+        last_try: letting_go.is_some_and(|since| now >= later(since, patience.leave)),
+        ..plan
+    }
 }
 
 /// For what the spec names now.
@@ -282,6 +291,10 @@ impl Observed {
 // === impl Former ===
 
 impl Former {
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
     fn steps(self) -> Vec<Step> {
         [
             (self.service, Step::ReleaseService),
@@ -291,6 +304,46 @@ impl Former {
         .into_iter()
         .filter_map(|(holds, step)| holds.then_some(step))
         .collect()
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    /// Whether another has to wait when this one is not done.
+    pub fn hinders(&self, next: &Self) -> bool {
+        match self {
+            // What it no longer names is no concern of what it names now, but for ports in use.
+            Self::ReleaseService => matches!(next, Self::RestPorts | Self::RemoveFinalizer),
+            Self::ReleaseTarget | Self::ReleaseAutoscaler => *next == Self::RemoveFinalizer,
+            _ => !next.is_rescue(),
+        }
+    }
+
+    /// What keeps requests from being lost waits for nothing.
+    fn is_rescue(&self) -> bool {
+        matches!(
+            self,
+            Self::AskResolvers
+                | Self::PublishSlices
+                | Self::ResumeAutoscaler
+                | Self::ScaleUp { .. }
+        )
+    }
+
+    /// Whether it leaves something as it would be without us.
+    pub fn gives_back(&self) -> bool {
+        matches!(
+            self,
+            Self::ReleaseService
+                | Self::ReleaseTarget
+                | Self::ReleaseAutoscaler
+                | Self::ResumeAutoscaler
+                | Self::ScaleUp { .. }
+                | Self::RemoveSlices
+                | Self::RemovePrivateService
+                | Self::RestPorts
+        )
     }
 }
 
@@ -327,6 +380,7 @@ impl Plan {
             mode: None,
             look_again: None,
             note: None,
+            last_try: false,
         }
     }
 

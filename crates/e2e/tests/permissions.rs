@@ -1,15 +1,16 @@
 //! Operator and resolver may do what they do, and nothing else: what the API server's audit log tells of them is
-//! compared with the roles of `config/base`.
+//! compared with the roles of `config/base`, and nothing that they ask for is refused.
 
 use anyhow::{Context, Result, ensure};
-use elasti_api::{ElastiService, Mode, Phase};
+use elasti_api::{ElastiService, Mode, Phase, names};
 use elasti_e2e::{
     LONGEST, establish, fetch,
     install::install,
     scalable,
-    stage::{Meter, Stage, courteous, scaled_object, workload},
+    stage::{Meter, Stage, courteous, scaled_object, service, workload},
     test_alone,
 };
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, net::SocketAddr};
 
@@ -42,6 +43,8 @@ fn they_use_every_permission_that_they_ask_for() -> Result<()> {
             let granted = granted(roles)?;
             let idle: Vec<_> = granted.difference(&used).collect();
             ensure!(idle.is_empty(), "{account} never used {idle:#?}");
+            let refused = refused(&audit, account)?;
+            ensure!(refused.is_empty(), "{account} may not {refused:#?}");
         }
         Ok(())
     })
@@ -92,10 +95,33 @@ async fn live(stage: &Stage<'_>) -> Result<()> {
         stage.amend("web", json!({"triggers": []})).await?;
         wake(stage, "web", web).await?;
     }
+    for name in ["web", "canary"] {
+        take_another_service(stage, name).await?;
+    }
     for name in ["web", "store", "canary"] {
         stage.delete::<ElastiService>(name).await?;
     }
     Ok(())
+}
+
+/// What was made for the old one goes: for one that sleeps slices, too.
+async fn take_another_service(stage: &Stage<'_>, name: &str) -> Result<()> {
+    let other = format!("other-{name}");
+    let ports = json!([{"port": 80, "targetPort": 8080}]);
+    stage.place.put(service(&other, name, &ports)).await?;
+    let private = names::private_service(name);
+    let slice = names::resolver_slice(name);
+    let left = stage.uid::<Service>(&private).await?;
+    let published = stage.api::<EndpointSlice>().get_opt(&slice).await?;
+    stage.amend(name, json!({"service": other})).await?;
+    stage.gone::<Service>(&private, &left).await?;
+    if let Some(uid) = published.and_then(|slice| slice.metadata.uid) {
+        stage.gone::<EndpointSlice>(&slice, &uid).await?;
+    }
+    stage
+        .condition(name, "Ready", "True", "AllInPlace")
+        .await
+        .map(drop)
 }
 
 async fn wake(stage: &Stage<'_>, name: &str, address: SocketAddr) -> Result<()> {
@@ -106,24 +132,48 @@ async fn wake(stage: &Stage<'_>, name: &str, address: SocketAddr) -> Result<()> 
 /// An object that a patch makes is created, too, and the API server asks for both.
 fn used(audit: &str, account: &str) -> Result<BTreeSet<String>> {
     let mut used = BTreeSet::new();
-    for line in audit.lines() {
-        let event: Value = serde_json::from_str(line)?;
-        let user = event["user"]["username"].as_str().unwrap_or_default();
-        let Some(object) = event["objectRef"].as_object() else {
-            continue;
-        };
-        if !user.ends_with(&format!(":{account}")) {
-            continue;
-        }
-        let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
-        let verb = event["verb"].as_str().unwrap_or_default();
-        let what = named(text("apiGroup"), text("resource"), text("subresource"));
+    for event in events(audit, account)? {
+        let (verb, what) = (verb(&event), object(&event));
         used.insert(format!("{verb} {what}"));
         if verb == "patch" && event["responseStatus"]["code"] == 201 {
             used.insert(format!("create {what}"));
         }
     }
     Ok(used)
+}
+
+/// Whatever it was that forbade it.
+fn refused(audit: &str, account: &str) -> Result<BTreeSet<String>> {
+    let events = events(audit, account)?;
+    let refused = events
+        .iter()
+        .filter(|event| event["responseStatus"]["code"] == 403);
+    Ok(refused
+        .map(|event| format!("{} {}", verb(event), object(event)))
+        .collect())
+}
+
+/// What one account did to objects.
+fn events(audit: &str, account: &str) -> Result<Vec<Value>> {
+    let account = format!(":{account}");
+    let events: Vec<Value> = audit
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    let is_its = |event: &Value| {
+        let user = event["user"]["username"].as_str().unwrap_or_default();
+        user.ends_with(&account) && event["objectRef"].is_object()
+    };
+    Ok(events.into_iter().filter(is_its).collect())
+}
+
+fn verb(event: &Value) -> &str {
+    event["verb"].as_str().unwrap_or_default()
+}
+
+fn object(event: &Value) -> String {
+    let text = |name: &str| event["objectRef"][name].as_str().unwrap_or_default();
+    named(text("apiGroup"), text("resource"), text("subresource"))
 }
 
 fn granted(roles: &str) -> Result<BTreeSet<String>> {

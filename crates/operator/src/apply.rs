@@ -15,7 +15,7 @@ pub(crate) use self::{
 };
 
 use crate::{desired::Desired, facts::ServiceFacts, index::scaled_object_key};
-use elasti_api::{ElastiService, FINALIZER};
+use elasti_api::{Attached, ElastiService, FINALIZER};
 use elasti_core::plan::Step;
 use elasti_runtime::watch::Key;
 use kube::{
@@ -81,6 +81,25 @@ pub(crate) async fn step(
     Ok(Done::Quietly)
 }
 
+/// What a step works on.
+pub(crate) fn about(object: &ElastiService, step: &Step) -> Attached {
+    let former = match step {
+        Step::ReleaseService | Step::ReleaseTarget | Step::ReleaseAutoscaler => {
+            object.status.as_ref()
+        }
+        _ => None,
+    };
+    former
+        .and_then(|status| status.attached.clone())
+        .unwrap_or_else(|| Attached::from(&object.spec))
+}
+
+/// What became of an attempt to wake a target.
+pub(crate) struct Woken {
+    pub(crate) resumed: Result<(), Error>,
+    pub(crate) scaled: Result<Done, Error>,
+}
+
 /// The wake path: no more than it takes, in this order.
 pub(crate) async fn wake(
     client: &Client,
@@ -88,7 +107,7 @@ pub(crate) async fn wake(
     object: &ElastiService,
     resource: &ApiResource,
     paused: bool,
-) -> Result<Done, Error> {
+) -> Woken {
     let resumed = match paused {
         true => set_paused(client, key, object, false).await,
         false => Ok(()),
@@ -97,7 +116,7 @@ pub(crate) async fn wake(
     let target = scale::Target::new(client, resource, key, name);
     // A target that its autoscaler may put down again is better than one that stays down.
     let scaled = scale::from_zero(&target, object.spec.min_target_replicas).await;
-    resumed.and(scaled)
+    Woken { resumed, scaled }
 }
 
 async fn set_paused(
@@ -165,6 +184,11 @@ impl Subject<'_> {
 // === impl Error ===
 
 impl Error {
+    /// Whether somebody has decided so: to ask again is of use only if they change their mind.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !matches!(self.category(), "conflict" | "unreachable")
+    }
+
     /// For labels and logs: few, whatever the API server says.
     pub(crate) fn category(&self) -> &'static str {
         match self {

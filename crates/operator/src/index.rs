@@ -15,6 +15,7 @@ pub(crate) use self::{
 
 use self::sight::Sight;
 
+use crate::apply;
 use crate::facts::{
     Declared, ScaledObjectFacts, ServiceFacts, SliceFacts, TargetFacts, Understood,
 };
@@ -80,7 +81,7 @@ pub(crate) struct Memory {
     pub(crate) first_knock: Option<Timestamp>,
     pub(crate) last_active: Option<Timestamp>,
     pub(crate) asleep_since: Option<Timestamp>,
-    /// Since when its deletion is seen.
+    /// Since when it is to give back what it has, or what it no longer names.
     pub(crate) leaving_since: Option<Timestamp>,
     /// When we scaled it to zero, until the watch says so.
     pub(crate) zeroed: Option<Timestamp>,
@@ -129,6 +130,25 @@ impl Kind {
             .rsplit_once('/')
             .unwrap_or(("", &self.api_version));
         GroupVersionKind::gvk(group, version, &self.kind)
+    }
+}
+
+// === impl Memory ===
+
+impl Memory {
+    pub(crate) fn note_leaving(&mut self, leaves: bool, now: Timestamp) {
+        if leaves && self.leaving_since.is_none() {
+            self.failures = 0;
+        }
+        self.leaving_since = leaves.then(|| self.leaving_since.unwrap_or(now));
+    }
+
+    /// Nobody was given any time while the API server did not answer.
+    pub(crate) fn note_outcome(&mut self, error: Option<&apply::Error>, now: Timestamp) {
+        self.failures = error.map_or(0, |_| self.failures + 1);
+        if error.is_some_and(|error| error.category() == "unreachable") {
+            self.leaving_since = self.leaving_since.map(|_| now);
+        }
     }
 }
 

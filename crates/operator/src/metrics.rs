@@ -9,7 +9,7 @@ use crate::{
     facts::Declared,
     index::{Index, Touched},
 };
-use elasti_api::{ElastiService, Mode};
+use elasti_api::{Attached, Mode};
 use elasti_runtime::watch::{Change, Key};
 use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
@@ -125,15 +125,14 @@ impl Metrics {
         Watches(gauge, count)
     }
 
-    pub(crate) fn scaled(&self, key: &Key, object: &ElastiService, done: &Result<Done, Error>) {
+    pub(crate) fn scaled(&self, key: &Key, about: &Attached, done: &Result<Done, Error>) {
         let error = match done {
             Ok(Done::Scaled(_)) => SUCCESS,
             Ok(Done::Quietly) => return,
             Err(error) => error.category(),
         };
-        let target = &object.spec.scale_target_ref;
-        let target = format!("{}-{}", target.kind(), target.name);
-        let labels = (object.spec.service.as_str().into(), target.into(), error);
+        let target = format!("{}-{}", about.target.kind, about.target.name);
+        let labels = (about.service.as_str().into(), target.into(), error);
         self.ledger
             .enter(key, |account| *account.scaled.of(labels) += 1);
     }

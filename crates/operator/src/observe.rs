@@ -37,13 +37,15 @@ pub(crate) fn observe(
     let kind = Kind::from(&spec.scale_target_ref);
     let target = key.beside(&spec.scale_target_ref.name);
     let rival = index.rival_of(key, object);
+    let former = former(index, key, object, rival.is_some());
+    let leaving_since = memory.leaving_since.unwrap_or(moment.now);
     Observed {
         created: object
             .metadata
             .creation_timestamp
             .as_ref()
             .map_or(Timestamp::MIN, |time| time.0),
-        deleting_since: memory.leaving_since,
+        deleting_since: moment.leaves.then_some(leaving_since),
         finalizer: object
             .finalizers()
             .iter()
@@ -52,7 +54,8 @@ pub(crate) fn observe(
         dry_run: spec.dry_run,
         min_replicas: spec.min_target_replicas,
         cooldown: cooldown(spec.cooldown_period),
-        former: former(index, key, object, rival.is_some()),
+        releasing_since: (!former.is_empty()).then_some(leaving_since),
+        former,
         attached: status.attached.as_ref() == Some(&Attached::from(spec)),
         rival: rival.map(ToString::to_string),
         service: usability(service),
@@ -92,11 +95,12 @@ pub(crate) fn observe(
     }
 }
 
-/// When it is, and for how long what the triggers said counts.
+/// When it is, for how long what the triggers said counts, and whether the end has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) now: Timestamp,
     pub(crate) trust: SignedDuration,
+    pub(crate) leaves: bool,
 }
 
 fn opinion(memory: &Memory, moment: Moment) -> Opinion {

@@ -38,6 +38,15 @@ struct View {
     readiness: Option<Result<Arc<Readiness>, Unaskable>>,
 }
 
+/// What became of a plan.
+#[derive(Default)]
+struct Outcome {
+    /// The first.
+    failure: Option<apply::Error>,
+    /// Steps that failed, and those that had to wait for them.
+    undone: Vec<Step>,
+}
+
 /// Works until it is dropped.
 pub(crate) async fn work(operator: &Operator) {
     loop {
@@ -64,7 +73,7 @@ fn after(
     let failures = operator.note(|index| {
         let mut failures = 0;
         index.remember(key, |memory| {
-            memory.failures = outcome.as_ref().map_or_else(|_| memory.failures + 1, |_| 0);
+            memory.note_outcome(outcome.as_ref().err(), clock::now());
             failures = memory.failures;
         });
         failures
@@ -113,7 +122,7 @@ async fn reconcile(
     }
     let view = operator.note(|index| View::of(index, key, operator, now))?;
     let plan = plan(&view.observed, now, operator.settings.patience);
-    let failure = carry_out(operator, key, &view, &plan).await.err();
+    let Outcome { failure, undone } = carry_out(operator, key, &view, &plan).await;
     if plan.steps.contains(&Step::RemoveFinalizer) && failure.is_none() {
         return None;
     }
@@ -124,7 +133,9 @@ async fn reconcile(
     {
         return failure.map(Err);
     }
-    let reported = report(operator, key, &view, &plan, failure.as_ref(), now).await;
+    let outcome = Outcome { failure, undone };
+    let reported = report(operator, key, &view, &plan, &outcome, now).await;
+    let failure = outcome.failure;
     Some(match (failure, reported) {
         (Some(error), _) | (None, Err(error)) => Err(error),
         (None, Ok(())) => {
@@ -186,12 +197,7 @@ async fn report_blindness(
     Some(write(operator, key, &object, &after).await.map(|()| None))
 }
 
-async fn carry_out(
-    operator: &Operator,
-    key: &Key,
-    view: &View,
-    plan: &Plan,
-) -> Result<(), apply::Error> {
+async fn carry_out(operator: &Operator, key: &Key, view: &View, plan: &Plan) -> Outcome {
     let surplus: Vec<u16> = view.routes.surplus.iter().map(|(_, port)| *port).collect();
     let subject = Subject {
         key,
@@ -201,13 +207,14 @@ async fn carry_out(
         target_resource: &view.target_resource,
         surplus_ports: &surplus,
     };
-    let mut failed = None;
+    let mut outcome = Outcome::default();
     for step in &plan.steps {
         // The claim may end between two steps; whoever holds it then goes on from what is there.
         if !operator.claim.holds() {
-            return Ok(());
+            break;
         }
-        if failed.is_some() && !is_rescue(step) {
+        if outcome.undone.iter().any(|undone| undone.hinders(step)) {
+            outcome.undone.push(step.clone());
             continue;
         }
         expect(operator, key, step);
@@ -216,9 +223,19 @@ async fn carry_out(
         let done = done.unwrap_or(Err(apply::Error::Timeout));
         remember(operator, key, view, step, &done);
         tell(operator, key, view, step, &done).await;
-        failed = failed.or(done.err());
+        match done {
+            Ok(_) => {}
+            Err(error) if plan.last_try && step.gives_back() && error.is_refusal() => {
+                tracing::warn!(elasti_service = %key, ?step, %error, "Left as it is");
+                say::left(operator, &view.object, step, &error);
+            }
+            Err(error) => {
+                outcome.undone.push(step.clone());
+                outcome.failure.get_or_insert(error);
+            }
+        }
     }
-    failed.map_or(Ok(()), Err)
+    outcome
 }
 
 /// A knock may come before the watch tells what a step did.
@@ -227,14 +244,6 @@ fn expect(operator: &Operator, key: &Key, step: &Step) {
         let now = Some(clock::now());
         operator.note(|index| index.remember(key, |memory| memory.zeroed = now));
     }
-}
-
-/// What keeps requests from being lost is done though something before it failed.
-fn is_rescue(step: &Step) -> bool {
-    matches!(
-        step,
-        Step::AskResolvers | Step::PublishSlices | Step::ResumeAutoscaler | Step::ScaleUp { .. }
-    )
 }
 
 async fn tell(
@@ -246,8 +255,9 @@ async fn tell(
 ) {
     match step {
         Step::ScaleUp { .. } | Step::ScaleToZero { .. } | Step::ReleaseTarget => {
-            operator.metrics.scaled(key, &view.object, done);
-            say::scaled(operator, &view.object, done);
+            let about = apply::about(&view.object, step);
+            operator.metrics.scaled(key, &about, done);
+            say::scaled(operator, &view.object, &about.target, done);
         }
         Step::AddFinalizer | Step::RemoveFinalizer => {
             let known = operator.read(|index| index.declared(key).is_some());
@@ -304,13 +314,13 @@ async fn report(
     key: &Key,
     view: &View,
     plan: &Plan,
-    failure: Option<&apply::Error>,
+    outcome: &Outcome,
     now: Timestamp,
 ) -> Result<(), apply::Error> {
     let memory = operator.read(|index| index.memory(key));
     let mut observed = view.observed.clone();
     observed.last_active = observed.last_active.max(memory.last_active);
-    let failure = failure.map(ToString::to_string);
+    let failure = outcome.failure.as_ref().map(ToString::to_string);
     let after = status::status(&status::Report {
         object: &view.object,
         observed: &observed,
@@ -318,6 +328,7 @@ async fn report(
         routes: &view.routes,
         readiness: view.readiness.as_ref(),
         failure: failure.as_deref(),
+        undone: &outcome.undone,
         blindness: view.blindness(now),
         first_knock: memory.first_knock,
         now,
@@ -354,17 +365,18 @@ impl View {
         let object = object.whole();
         let desired = Desired::new(index, key, &object, &routes, settings);
         let leaves = settings.release || object.metadata.deletion_timestamp.is_some();
-        index.remember(key, |memory| {
-            memory.leaving_since = leaves.then(|| memory.leaving_since.unwrap_or(now));
-        });
         let kind = Kind::from(&object.spec.scale_target_ref);
         let trust = triggers::interval(operator, &object).saturating_mul(TRUST);
         let moment = Moment {
             now,
             trust: SignedDuration::try_from(trust).unwrap_or(SignedDuration::MAX),
+            leaves,
         };
+        let observed = observe(index, key, &object, &desired, &routes, moment);
+        let lets_go = leaves || !observed.former.is_empty();
+        index.remember(key, |memory| memory.note_leaving(lets_go, now));
         Some(Self {
-            observed: observe(index, key, &object, &desired, &routes, moment),
+            observed,
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),
             target_resource: index.resource_of(&kind),
             readiness: index.readiness(&kind, &key.beside(&object.spec.scale_target_ref.name)),

@@ -1,11 +1,12 @@
 //! Events, on the ElastiService and on its target.
 
 use crate::{
-    apply::{Done, Error},
+    apply::{self, Done, Error},
     index::Kind,
     operator::Operator,
 };
-use elasti_api::{ElastiService, ElastiServiceStatus};
+use elasti_api::{Attached, AttachedTarget, ElastiService, ElastiServiceStatus};
+use elasti_core::plan::Step;
 use elasti_runtime::watch::Key;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
@@ -26,7 +27,12 @@ pub(crate) struct Criers {
     turns: Arc<Semaphore>,
 }
 
-pub(crate) fn scaled(operator: &Operator, object: &ElastiService, done: &Result<Done, Error>) {
+pub(crate) fn scaled(
+    operator: &Operator,
+    object: &ElastiService,
+    target: &AttachedTarget,
+    done: &Result<Done, Error>,
+) {
     let event = match done {
         Ok(Done::Scaled(scaled)) => Event {
             type_: EventType::Normal,
@@ -45,7 +51,27 @@ pub(crate) fn scaled(operator: &Operator, object: &ElastiService, done: &Result<
         },
         Ok(Done::Quietly) => return,
     };
-    publish(operator, object, event);
+    publish(operator, object, target, event);
+}
+
+/// Of something that could not be given back, and is not tried again.
+pub(crate) fn left(operator: &Operator, object: &ElastiService, step: &Step, error: &Error) {
+    let what = match step {
+        Step::ScaleUp { .. } | Step::ReleaseTarget => "The target could not be scaled up",
+        Step::ResumeAutoscaler | Step::ReleaseAutoscaler => "The ScaledObject could not be resumed",
+        Step::RemoveSlices | Step::RemovePrivateService | Step::ReleaseService => {
+            "What was made for the service could not be removed"
+        }
+        _ => "Something could not be given back",
+    };
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "FailedToRestore".into(),
+        note: Some(format!("{what}, and is left as it is: {error}")),
+        action: "Restore".into(),
+        secondary: None,
+    };
+    publish(operator, object, &apply::about(object, step).target, event);
 }
 
 /// Says once what would be done now, were this not a dry run.
@@ -63,7 +89,8 @@ pub(crate) fn dry_run(operator: &Operator, object: &ElastiService, after: &Elast
             action: now.reason.clone(),
             secondary: None,
         };
-        publish(operator, object, event);
+        let target = Attached::from(&object.spec).target;
+        publish(operator, object, &target, event);
     }
 }
 
@@ -95,8 +122,8 @@ pub(crate) async fn malformed(operator: &Operator, key: &Key, error: &str) {
     }
 }
 
-fn publish(operator: &Operator, object: &ElastiService, event: Event) {
-    let both = [object.object_ref(&()), target(operator, object)];
+fn publish(operator: &Operator, object: &ElastiService, target: &AttachedTarget, event: Event) {
+    let both = [object.object_ref(&()), reference(operator, object, target)];
     let recorder = operator.recorder.clone();
     let turns = operator.criers.turns.clone();
     operator.criers.under_way.spawn(async move {
@@ -132,12 +159,15 @@ impl Criers {
     }
 }
 
-fn target(operator: &Operator, object: &ElastiService) -> ObjectReference {
-    let target = &object.spec.scale_target_ref;
+fn reference(
+    operator: &Operator,
+    object: &ElastiService,
+    target: &AttachedTarget,
+) -> ObjectReference {
     let key = Key::of(object).beside(&target.name);
     ObjectReference {
         api_version: Some(target.api_version.clone()),
-        kind: Some(target.kind().into()),
+        kind: Some(target.kind.clone()),
         name: Some(target.name.clone()),
         namespace: object.metadata.namespace.clone(),
         uid: operator.read(|index| index.target_uid(&Kind::from(target), &key)),

@@ -9,7 +9,7 @@ use elasti_api::{
     Attached, ElastiService, ElastiServiceStatus, LastWake, Mode, Phase, Readiness, Release,
 };
 use elasti_core::{
-    plan::{Observed, Plan, Target},
+    plan::{Observed, Plan, Step, Target},
     verdict::Verdict,
 };
 use jiff::Timestamp;
@@ -24,6 +24,8 @@ pub(crate) struct Report<'a> {
     pub(crate) routes: &'a Routes,
     pub(crate) readiness: Option<&'a Result<Arc<Readiness>, Unaskable>>,
     pub(crate) failure: Option<&'a str>,
+    /// Steps of the plan that were not done.
+    pub(crate) undone: &'a [Step],
     /// A watch that fails, in words.
     pub(crate) blindness: Option<&'a str>,
     pub(crate) first_knock: Option<Timestamp>,
@@ -54,19 +56,47 @@ pub(crate) fn status(report: &Report<'_>) -> ElastiServiceStatus {
         readiness: readiness(report, &before),
         ..before.clone()
     };
-    // What failed to be let go of is still ours.
-    if report.failure.is_none() {
+    if report.is_done(&SERVICE) {
         after.ports = report.routes.ports.clone();
-        after.attached = match (&observed.rival, observed.deleting_since) {
-            (Some(_), _) => None,
-            (None, Some(_)) => before.attached.clone(),
-            (None, None) => Some(Attached::from(&object.spec)),
-        };
     }
+    after.attached = attached(report, &before);
     if after != before {
         after.last_reconciled_time = Some(Time(now));
     }
     after
+}
+
+/// The ports go with the service.
+const SERVICE: [Step; 2] = [Step::ReleaseService, Step::RestPorts];
+
+/// What failed to be let go of is still ours.
+fn attached(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<Attached> {
+    let before = before.attached.clone();
+    if report.observed.deleting_since.is_some() {
+        return before;
+    }
+    let (service, target, scaled_object) = (
+        report.is_done(&SERVICE),
+        report.is_done(&[Step::ReleaseTarget]),
+        report.is_done(&[Step::ReleaseAutoscaler]),
+    );
+    if report.observed.rival.is_some() {
+        let all = service && target && scaled_object;
+        return before.filter(|_| !all);
+    }
+    let mut now = Attached::from(&report.object.spec);
+    if let Some(before) = before {
+        if !service {
+            now.service = before.service;
+        }
+        if !target {
+            now.target = before.target;
+        }
+        if !scaled_object {
+            now.scaled_object = before.scaled_object;
+        }
+    }
+    Some(now)
 }
 
 /// While nothing can be decided, for the reason given.
@@ -98,9 +128,10 @@ fn mode(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<Mode> {
     if report.observed.rival.is_some() {
         return None;
     }
-    match report.failure {
-        Some(_) => before.mode,
-        None => report.plan.mode.or(before.mode),
+    if report.is_done(&[Step::PublishSlices, Step::RemoveSlices]) {
+        report.plan.mode.or(before.mode)
+    } else {
+        before.mode
     }
 }
 
@@ -184,3 +215,15 @@ fn last_scaled_up(before: &ElastiServiceStatus, observed: &Observed) -> Option<T
         before.last_scaled_up_time.clone()
     }
 }
+
+// === impl Report ===
+
+impl Report<'_> {
+    /// Whether none of these steps is left to be done.
+    fn is_done(&self, steps: &[Step]) -> bool {
+        !self.undone.iter().any(|undone| steps.contains(undone))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use axum::{
     routing::{any, get},
 };
 use elasti_api::{
-    ElastiService, Mode,
+    Attached, ElastiService, Mode,
     wire::{
         DIRECTORY_PATH, Directory, DirectoryEntry, INCOMING_REQUEST_PATH, IncomingRequest, Received,
     },
@@ -257,9 +257,9 @@ async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
         resource,
         paused,
     } = sleeper;
-    let done = apply::wake(&operator.client, key, object, resource, *paused).await;
+    let woken = apply::wake(&operator.client, key, object, resource, *paused).await;
     let now = clock::now();
-    match &done {
+    match &woken.scaled {
         Ok(Done::Scaled(scaled)) => {
             tracing::info!(elasti_service = %key, from = scaled.from, to = scaled.to, "Woke the target");
             operator.note(|index| {
@@ -274,15 +274,22 @@ async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
         Ok(Done::Quietly) => {}
         Err(error) => {
             tracing::warn!(elasti_service = %key, %error, "Could not wake the target");
-            // Whoever leads goes on trying, though nobody knocks again.
-            operator.work.push_all([key.clone()]);
         }
     }
-    operator.metrics.scaled(key, object, &done);
-    say::scaled(operator, object, &done);
+    if let Err(error) = &woken.resumed {
+        tracing::warn!(elasti_service = %key, %error, "Could not resume its autoscaler");
+    }
+    let about = Attached::from(&object.spec);
+    operator.metrics.scaled(key, &about, &woken.scaled);
+    say::scaled(operator, object, &about.target, &woken.scaled);
+    let failures = [woken.resumed.err(), woken.scaled.err()];
+    let mut failures = failures.iter().flatten().peekable();
+    if failures.peek().is_some() {
+        // Whoever leads goes on trying, though nobody knocks again.
+        operator.work.push_all([key.clone()]);
+    }
     // What is not there or not allowed is no better in a moment.
-    let hopeless = |error: &apply::Error| matches!(error.category(), "not_found" | "forbidden");
-    done.as_ref().err().is_none_or(hopeless)
+    failures.all(|error| matches!(error.category(), "not_found" | "forbidden"))
 }
 
 async fn directory(State(operator): State<Arc<Operator>>) -> Json<Directory> {

@@ -1,6 +1,8 @@
 //! An ElastiService that goes away leaves the world as it would be without it.
 
-use super::{Autoscaler, Observed, Patience, Plan, Service, Slices, Step, Target, later};
+use super::{
+    Autoscaler, Following, Observed, Patience, Plan, Service, Slices, Step, Target, later,
+};
 use elasti_api::{Mode, Phase};
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,6 +12,9 @@ pub(super) fn plan(
     now: Timestamp,
     patience: Patience,
 ) -> Plan {
+    if is_over(observed) {
+        return Plan::idle();
+    }
     // What a rival still needs is not ours to take away.
     if observed.rival.is_some() {
         return Plan {
@@ -54,6 +59,13 @@ pub(super) fn plan(
             }
         }
     }
+}
+
+/// All was given back; whatever it still waits for is not us.
+fn is_over(observed: &Observed) -> bool {
+    !observed.finalizer
+        && observed.slices == Slices::Absent
+        && observed.private_service == Following::Absent
 }
 
 /// Between two attempts to restore what cannot be seen.

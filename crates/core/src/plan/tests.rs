@@ -19,6 +19,7 @@ fn idle_service() -> Observed {
         cooldown: MINUTE,
         rival: None,
         former: Former::default(),
+        releasing_since: None,
         attached: true,
         service: Service::Usable,
         private_service: Following::Current,
@@ -400,6 +401,32 @@ fn deletion_tries_for_a_while_to_restore_what_cannot_be_seen() {
 }
 
 #[test]
+fn deletion_gives_back_what_it_can_and_then_lets_go() {
+    let observed = Observed {
+        deleting_since: Some(at(200)),
+        ..sleeping_service()
+    };
+    assert!(!planned(&observed, 229).last_try);
+    let plan = planned(&observed, 230);
+    assert!(plan.last_try, "nobody may hinder it for ever");
+    let steps = [Step::ScaleUp { replicas: 2 }, Step::RemoveSlices];
+    assert_eq!(plan.steps, steps);
+    assert!(steps.iter().all(Step::gives_back));
+}
+
+#[test]
+fn what_was_let_go_is_left_alone_while_others_keep_it() {
+    let observed = Observed {
+        deleting_since: Some(at(200)),
+        finalizer: false,
+        slices: Slices::Absent,
+        private_service: Following::Absent,
+        ..sleeping_service()
+    };
+    assert_eq!(planned(&observed, 201).steps, []);
+}
+
+#[test]
 fn deleting_a_dry_run_leaves_what_others_scaled_to_zero_alone() {
     let observed = Observed {
         deleting_since: Some(at(200)),
@@ -435,6 +462,35 @@ fn what_is_no_longer_named_is_released_first() {
             Step::RestPorts,
         ]
     );
+}
+
+#[test]
+fn what_cannot_be_released_is_left_after_a_while_and_hinders_nothing_else() {
+    let former = Former {
+        target: true,
+        ..Former::default()
+    };
+    let observed = Observed {
+        former,
+        releasing_since: Some(at(200)),
+        ..idle_service()
+    };
+    assert!(!planned(&observed, 229).last_try);
+    assert!(planned(&observed, 230).last_try);
+    for next in [
+        Step::AddFinalizer,
+        Step::ApplyPrivateService,
+        Step::RestPorts,
+    ] {
+        assert!(!Step::ReleaseTarget.hinders(&next), "{next:?}");
+    }
+    assert!(Step::ReleaseTarget.hinders(&Step::RemoveFinalizer));
+    assert!(
+        Step::ReleaseService.hinders(&Step::RestPorts),
+        "slices may lead there still"
+    );
+    assert!(Step::AddFinalizer.hinders(&Step::ScaleToZero { from: 1 }));
+    assert!(!Step::AddFinalizer.hinders(&Step::ScaleUp { replicas: 1 }));
 }
 
 #[test]

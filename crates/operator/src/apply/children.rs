@@ -1,10 +1,13 @@
 use super::{Error, FIELD_MANAGER, Subject, gone_is_fine};
 use crate::desired::{self, Addressing};
 use elasti_api::{ElastiService, names};
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use k8s_openapi::{
+    api::{core::v1::Service, discovery::v1::EndpointSlice},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -80,21 +83,23 @@ async fn remove<K>(api: &Api<K>, name: &str, subject: &Subject<'_>) -> Result<()
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let Some(found) = api.get_metadata_opt(name).await? else {
-        return Ok(());
-    };
+    // To get it would take a permission that nothing else needs.
+    let named = ListParams::default().fields(&format!("metadata.name={name}"));
     let kind = ElastiService::kind(&());
-    let of_another = found.owner_references().iter().any(|owner| {
+    let of_another = |owner: &OwnerReference| {
         owner.kind == kind && Some(owner.uid.as_str()) != subject.object.metadata.uid.as_deref()
-    });
-    if of_another {
-        return Ok(());
+    };
+    for found in api.list_metadata(&named).await? {
+        if found.owner_references().iter().any(of_another) {
+            continue;
+        }
+        let as_found = DeleteParams::default().preconditions(Preconditions {
+            uid: found.uid(),
+            resource_version: found.resource_version(),
+        });
+        gone_is_fine(api.delete(name, &as_found).await.map(drop))?;
     }
-    let as_found = DeleteParams::default().preconditions(Preconditions {
-        uid: found.uid(),
-        resource_version: None,
-    });
-    gone_is_fine(api.delete(name, &as_found).await.map(drop))
+    Ok(())
 }
 
 fn apply() -> PatchParams {

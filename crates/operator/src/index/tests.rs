@@ -216,3 +216,27 @@ fn an_object_that_cannot_be_understood_harms_no_other() {
     ));
     assert_eq!(index.understood().count(), 1);
 }
+
+#[test]
+fn nobody_is_given_time_while_the_api_server_does_not_answer() {
+    let later = now() + jiff::SignedDuration::from_secs(60);
+    let mut memory = Memory {
+        failures: 9,
+        ..Memory::default()
+    };
+    memory.note_leaving(true, now());
+    assert_eq!(memory.failures, 0, "it is looked at soon again");
+    memory.note_leaving(true, later);
+    assert_eq!(memory.leaving_since, Some(now()));
+    let refusal = apply::Error::Kube(kube::Error::Api(
+        kube::core::Status::failure("no", "no")
+            .with_code(403)
+            .boxed(),
+    ));
+    memory.note_outcome(Some(&refusal), later);
+    assert_eq!(memory.leaving_since, Some(now()), "an answer is an answer");
+    memory.note_outcome(Some(&apply::Error::Timeout), later);
+    assert_eq!((memory.leaving_since, memory.failures), (Some(later), 2));
+    memory.note_leaving(false, later);
+    assert_eq!(memory.leaving_since, None);
+}

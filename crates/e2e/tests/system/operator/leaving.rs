@@ -1,6 +1,9 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase, names};
-use elasti_e2e::stage::{PATIENCE, Setting, Stage};
+use elasti_e2e::{
+    Place,
+    stage::{Gate, PATIENCE, Rule, Setting, Stage},
+};
 use futures::future::try_join_all;
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -92,16 +95,68 @@ fn a_namespace_with_a_sleeping_service_can_be_deleted() -> Result<()> {
         there.declare(json!({})).await?;
         there.reaches(Phase::Asleep, Mode::Proxy).await?;
 
-        let namespaces: Api<Namespace> = Api::all(place.client.clone());
-        let name = doomed.namespace.name();
-        let uid = namespaces.get(name).await?.uid().context("it has a uid")?;
-        let start = Instant::now();
-        namespaces.delete(name, &DeleteParams::default()).await?;
-        let gone = await_condition(namespaces, name, is_deleted(&uid));
-        time::timeout(PATIENCE, gone)
-            .await
-            .context("waiting for the end of the namespace")??;
-        println!("The namespace was gone after {:?}", start.elapsed());
+        ends(&doomed).await?;
         doomed.leave().await
     })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn one_whose_target_may_not_be_scaled_is_let_go_after_a_while() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let gate = Gate::open(place)?;
+        let _operator = stage
+            .operator_with(Setting::default().through(&gate))
+            .await?;
+        stage.sleeping().await?;
+        let refused = gate.refuse(Rule::new("PATCH", "/deployments/web/scale"));
+        let start = Instant::now();
+        tokio::try_join!(stage.delete::<ElastiService>("web"), refused)?;
+        println!("It was let go after {:?}", start.elapsed());
+        let said = stage.said("FailedToRestore", "Deployment").await?;
+        let note = said.message.unwrap_or_default();
+        ensure!(note.contains("the gate is closed"), "{note}");
+        stage.has_no_resolver_slice("web").await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_namespace_with_one_whose_kind_is_hidden_can_be_deleted() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let gate = Gate::open(place)?;
+        // Neither to be listed nor to be scaled.
+        let hidden = gate.refuse(Rule::new("GET", "/statefulsets"));
+        let doomed = place.beside("hidden").await?;
+        let there = stage.at(&doomed);
+        let watched = format!("{},{}", place.namespace.name(), doomed.namespace.name());
+        let both = Setting::default().flag("watch-namespace", watched);
+        let _operator = stage.operator_with(both.through(&gate)).await?;
+        there.deploy("StatefulSet", 0).await?;
+        let target = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"});
+        there.declare(json!({"scaleTargetRef": target})).await?;
+        hidden.await?;
+        let kept = |object: &ElastiService| !object.finalizers().is_empty();
+        there.until("web", "our finalizer", kept).await?;
+        ends(&doomed).await?;
+        doomed.leave().await
+    })
+}
+
+/// Deletes a namespace, and waits until it is gone.
+async fn ends(place: &Place) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(place.client.clone());
+    let name = place.namespace.name();
+    let uid = namespaces.get(name).await?.uid().context("it has a uid")?;
+    let start = Instant::now();
+    namespaces.delete(name, &DeleteParams::default()).await?;
+    let gone = await_condition(namespaces, name, is_deleted(&uid));
+    // Its own controller looks again after 5, 15, 35 and 75 seconds.
+    time::timeout(2 * PATIENCE, gone)
+        .await
+        .context("waiting for the end of the namespace")??;
+    println!("The namespace was gone after {:?}", start.elapsed());
+    Ok(())
 }

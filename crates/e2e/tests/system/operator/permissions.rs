@@ -1,13 +1,21 @@
 use anyhow::{Context, Result, ensure};
-use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase};
+use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase, names};
 use elasti_e2e::{
     Place,
-    stage::{Meter, Setting, Stage},
+    stage::{Meter, Setting, Stage, metric, service},
 };
-use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
+use k8s_openapi::api::{
+    authentication::v1::TokenRequest,
+    core::v1::{Service, ServiceAccount},
+};
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf};
+
+const SHIPPED: &str = include_str!("../../../../../config/namespaced/permissions/operator.yaml");
+const SHIPPED_AT_HOME: &str = include_str!("../../../../../config/base/operator-permissions.yaml");
+/// Group, kind and what of it.
+const DEPLOYMENTS: [&str; 2] = ["apps/deployments", "apps/deployments/scale"];
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]
@@ -19,7 +27,7 @@ fn roles_in_its_namespaces_are_all_that_it_needs() -> Result<()> {
         let there = stage.at(&elsewhere);
         there.deploy("Deployment", 0).await?;
         there.declare(json!({})).await?;
-        let limited = limited(place, &["deployments", "deployments/scale"]).await?;
+        let limited = limited(place, &DEPLOYMENTS).await?;
         let operator = stage
             .operator_with(Setting::default().kubeconfig(limited))
             .await?;
@@ -30,6 +38,16 @@ fn roles_in_its_namespaces_are_all_that_it_needs() -> Result<()> {
         operator.knock("web").await?;
         stage.reaches(Phase::Awake, Mode::Serve).await?;
         stage.said("SuccessToScale", "ElastiService").await?;
+
+        let private = names::private_service("web");
+        let uid = stage.uid::<Service>(&private).await?;
+        let ports = json!([{"port": 80, "targetPort": 8080}]);
+        place.put(service("shop", "web", &ports)).await?;
+        stage.amend("web", json!({"service": "shop"})).await?;
+        stage
+            .gone::<Service>(&private, &uid)
+            .await
+            .context("the old service is let go")?;
         stage.delete::<ElastiService>("web").await?;
         let untouched = there.api::<ElastiService>().get("web").await?;
         ensure!(
@@ -45,7 +63,7 @@ fn roles_in_its_namespaces_are_all_that_it_needs() -> Result<()> {
 fn a_kind_that_it_may_not_see_is_told_and_harms_no_other() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
-        let limited = limited(place, &["deployments", "deployments/scale"]).await?;
+        let limited = limited(place, &DEPLOYMENTS).await?;
         let operator = stage
             .operator_with(Setting::default().kubeconfig(limited))
             .await?;
@@ -74,8 +92,59 @@ fn a_kind_that_it_may_not_see_is_told_and_harms_no_other() -> Result<()> {
         operator.knock("web").await?;
         stage.reaches(Phase::Awake, Mode::Serve).await?;
 
-        allow(place, &["statefulsets", "statefulsets/scale"]).await?;
+        let both = [
+            DEPLOYMENTS,
+            ["apps/statefulsets", "apps/statefulsets/scale"],
+        ]
+        .concat();
+        allow(place, &both).await?;
         stage.reaches_as("hidden", Phase::Asleep, Mode::Proxy).await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_spec_that_named_what_it_may_not_scale_can_be_put_right() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let meter = Meter::idle(place).await?;
+        let limited = limited(place, &DEPLOYMENTS).await?;
+        let operator = stage
+            .operator_with(Setting::default().kubeconfig(limited))
+            .await?;
+        stage.deploy("Deployment", 1).await?;
+        let target = |kind: &str| json!({"apiVersion": "apps/v1", "kind": kind, "name": "web"});
+        let wrong = json!({"service": "web", "scaleTargetRef": target("StatefulSet")});
+        stage.declare(wrong).await?;
+        let taken = |status: &ElastiServiceStatus| status.attached.is_some();
+        stage.until_status("web", "attached", taken).await?;
+
+        let ports = json!([{"port": 80, "targetPort": 8080}]);
+        place.put(service("shop", "web", &ports)).await?;
+        let right = json!({
+            "service": "shop",
+            "scaleTargetRef": target("Deployment"),
+            "triggers": meter.triggers(),
+        });
+        stage.amend("web", right).await?;
+        stage.said("FailedToScale", "StatefulSet").await?;
+        let refused = [("target", "StatefulSet-web"), ("error", "forbidden")];
+        let counted = metric(
+            &operator.metrics().await?,
+            "elasti_operator_scale_counter",
+            &refused,
+        );
+        ensure!(counted >= Some(1.0), "{counted:?} of the old target");
+        stage
+            .until::<Service>(&names::private_service("shop"), "made", |_| true)
+            .await
+            .context("what is right does not wait for what was wrong")?;
+        stage.said("FailedToRestore", "StatefulSet").await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage
+            .condition("web", "Ready", "True", "AllInPlace")
+            .await?;
+        Ok(())
     })
 }
 
@@ -112,29 +181,32 @@ async fn limited(place: &Place, targets: &[&str]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Adds to what was allowed before: each kind of targets has a role's rule of its own.
+/// As shipped, but for the targets: these, in place of those of before.
 async fn allow(place: &Place, targets: &[&str]) -> Result<()> {
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
-    let read = ["get", "list", "watch"];
-    let all = [
-        "get", "list", "watch", "create", "update", "patch", "delete",
-    ];
-    let ours = "elasti.truefoundry.com";
+    let all = format!("{SHIPPED}\n---\n{SHIPPED_AT_HOME}");
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&all)?;
+    let roles = objects.iter().filter(|object| object["kind"] == "Role");
+    let shipped = roles.flat_map(|role| role["rules"].as_array().into_iter().flatten());
+    let of_targets = |rule: &&Value| {
+        ["apps", "argoproj.io"]
+            .map(Value::from)
+            .contains(&rule["apiGroups"][0])
+    };
+    let mut rules: Vec<Value> = shipped.filter(|rule| !of_targets(rule)).cloned().collect();
+    for target in targets {
+        let (group, resource) = target.split_once('/').unwrap_or(("", target));
+        let verbs = if resource.ends_with("/scale") {
+            json!(["get", "patch"])
+        } else {
+            json!(["list", "watch"])
+        };
+        rules.push(json!({"apiGroups": [group], "resources": [resource], "verbs": verbs}));
+    }
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": {"name": "operator"},
-        "rules": [
-            rule(ours, &["elastiservices"], &["get", "list", "watch", "update", "patch"]),
-            rule(ours, &["elastiservices/status", "elastiservices/finalizers"], &["get", "update", "patch"]),
-            rule("", &["services"], &all),
-            rule("discovery.k8s.io", &["endpointslices"], &all),
-            rule("coordination.k8s.io", &["leases"], &["get", "create", "update", "patch"]),
-            rule("", &["events"], &["create", "patch"]),
-            rule("events.k8s.io", &["events"], &["create", "patch"]),
-            rule("apps", targets, &["get", "list", "watch", "update", "patch"]),
-            rule("apps", &["deployments"], &read),
-        ],
+        "rules": rules,
     });
     place.put(role).await?;
     Ok(())

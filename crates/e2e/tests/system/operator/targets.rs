@@ -1,6 +1,6 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{Mode, Phase};
-use elasti_e2e::stage::{Meter, Operator, Stage, workload};
+use elasti_e2e::stage::{Meter, Operator, Stage, metric, workload};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api,
@@ -122,6 +122,11 @@ async fn old_one_is_let_go(stage: &Stage<'_>, operator: &Operator) -> Result<()>
         .scaled_to("web", 1)
         .await
         .context("the old one is back")?;
+    let old = [("target", "Deployment-web"), ("error", "success")];
+    let is_counted = |text: &str| metric(text, "elasti_operator_scale_counter", &old) == Some(1.0);
+    operator
+        .until("/metrics", "that the old one was scaled", is_counted)
+        .await?;
     ensure!(stage.replicas("other").await? == 0, "the new one sleeps on");
     operator.knock("web").await?;
     stage.scaled_to("other", 1).await?;
