@@ -51,3 +51,6 @@ async fn crd_cache_status(State(directory): State<Arc<Directory>>) -> Json<Value
         .collect();
     Json(json!({"count": services.len(), "services": services}))
 }
+
+#[cfg(test)]
+mod tests;

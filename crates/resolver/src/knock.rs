@@ -1,6 +1,9 @@
 //! Telling the operator that requests wait: one call at a time for each room, for as long as somebody
 //! does.
 
+#[cfg(test)]
+mod replicas;
+
 use crate::{directory::Directory, early, metrics::Metrics, room::Room};
 use elasti_api::wire::{INCOMING_REQUEST_PATH, IncomingRequest};
 use http::{Request, StatusCode, header};

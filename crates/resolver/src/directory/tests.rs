@@ -451,6 +451,26 @@ fn credentials_of_triggers_are_not_kept() {
     assert!(!shown.contains("secret"), "{shown}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_service_may_have_its_own_patience_and_seats() {
+    let directory = directory();
+    let hold = json!({"hold": {"timeout": "2m", "maxPending": 1}});
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &hold);
+    directory.change_declared(Change::Applied(key.clone(), web));
+    let room = directory.room("shop", "web").unwrap();
+    let begun = Instant::now();
+    let (mut first, mut second) = (room.visit(), room.visit());
+    let turned = async { tokio::join!(first.endpoint("http"), second.endpoint("http")) };
+    let (first, second) = turned.await;
+    assert_eq!(first.err(), Some(Turned::Late));
+    assert_eq!(second.err(), Some(Turned::Full));
+    assert_eq!(begun.elapsed(), Duration::from_secs(120));
+    let (_, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, web));
+    let patience = room.visit().deadline() - Instant::now();
+    assert_eq!(patience, Duration::from_secs(600), "that of the resolver");
+}
+
 #[tokio::test]
 async fn the_older_of_two_speaks_for_a_service() {
     let directory = directory();

@@ -193,7 +193,7 @@ pub fn probe(answer: &ProbeAnswer, method: &Method) -> Response<Answer> {
         "text/plain; charset=utf-8"
     };
     let status = StatusCode::from_u16(answer.status.get()).unwrap_or(StatusCode::OK);
-    let body = if *method == Method::HEAD {
+    let body = if *method == Method::HEAD || status == StatusCode::NO_CONTENT {
         String::new()
     } else {
         body

@@ -1,13 +1,21 @@
 use crate::stage::*;
+use bytes::Bytes;
 use elasti_api::ProbeRule;
 use elasti_core::probe::ProbeRules;
 use futures::future::join_all;
+use http::Request;
+use http_body_util::Full;
 use serde_json::json;
 use std::{collections::HashMap, sync::atomic::Ordering, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
+
+fn rules(rules: serde_json::Value) -> ProbeRules {
+    let rules: Vec<ProbeRule> = serde_json::from_value(rules).unwrap();
+    ProbeRules::compile(&rules).0
+}
 
 #[tokio::test]
 async fn a_request_waits_for_the_target_and_gets_its_answer() {
@@ -23,6 +31,51 @@ async fn a_request_waits_for_the_target_and_gets_its_answer() {
     assert!(answer.headers().contains_key("x-elasti-held"));
     assert!(answer.headers().contains_key("server-timing"));
     assert_eq!(text(answer).await, "GET /x ");
+}
+
+#[tokio::test]
+async fn nobody_is_told_of_the_wait_where_that_is_switched_off() {
+    let stage = Stage::with(Setting {
+        mark_held: false,
+        ..Setting::default()
+    })
+    .await;
+    let target = Target::start().await;
+    let mut client = http1(stage.address).await;
+    let answer = tokio::spawn(async move { client.send_request(get("/")).await.unwrap() });
+    stage.waits(1).await;
+    stage.ready(&[target.address]);
+    let answer = answer.await.unwrap();
+    assert!(!answer.headers().contains_key("x-elasti-held"));
+    assert!(!answer.headers().contains_key("server-timing"));
+}
+
+#[tokio::test]
+async fn where_requests_say_whose_they_are_they_wait_too_and_strangers_are_told() {
+    let stage = Stage::new().await;
+    let target = Target::start().await;
+    let mut client = http1(stage.named).await;
+    let answer = tokio::spawn(async move {
+        let answer = client.send_request(get("/x")).await.unwrap();
+        (answer, client)
+    });
+    stage.waits(1).await;
+    stage.room.set_proxied(true);
+    stage.ready(&[target.address]);
+    let (answer, mut client) = answer.await.unwrap();
+    assert!(answer.headers().contains_key("x-elasti-held"));
+    assert_eq!(text(answer).await, "GET /x ");
+
+    let mut stranger = get("/");
+    let host = "nobody.shop".parse().unwrap();
+    stranger.headers_mut().insert("host", host);
+    let unknown = client.send_request(stranger).await.unwrap();
+    assert_eq!(unknown.status(), 404);
+    let words = text(unknown).await;
+    assert!(words.contains("no ElastiService speaks for"), "{words}");
+    assert_eq!(stage.counted("host_extraction_count", "name"), 2);
+    let again = client.send_request(get("/y")).await.unwrap();
+    assert_eq!(text(again).await, "GET /y ", "on the same connection");
 }
 
 #[tokio::test]
@@ -84,11 +137,9 @@ async fn a_client_that_leaves_frees_its_seat() {
 async fn a_client_that_leaves_in_the_middle_of_what_it_says_frees_its_seat() {
     let post = "POST / HTTP/1.1\r\nHost: web.shop\r\nContent-Length: 9\r\n\r\nhalf";
     let two = "GET / HTTP/1.1\r\nHost: web.shop\r\n\r\nGET / HTTP/1.1\r\nHost: web.shop\r\n\r\n";
-    let rule: ProbeRule =
-        serde_json::from_value(json!({"method": "PATCH", "response": {"status": 200}})).unwrap();
     for words in [post, two] {
         let stage = Stage::with(Setting {
-            rules: ProbeRules::compile(std::slice::from_ref(&rule)).0,
+            rules: rules(json!([{"method": "PATCH", "response": {"status": 200}}])),
             ..Setting::default()
         })
         .await;
@@ -231,13 +282,11 @@ async fn whoever_waits_too_long_gets_a_504_and_grpc_its_own_words() {
 
 #[tokio::test]
 async fn a_probe_is_answered_in_the_sleepers_name_and_wakes_nobody() {
-    let rule: ProbeRule = serde_json::from_value(json!({
-        "path": {"type": "Exact", "value": "/healthz"},
-        "response": {"status": 200, "body": "{\"ok\":true}"},
-    }))
-    .unwrap();
     let mut stage = Stage::with(Setting {
-        rules: ProbeRules::compile(&[rule]).0,
+        rules: rules(json!([{
+            "path": {"type": "Exact", "value": "/healthz"},
+            "response": {"status": 200, "body": "{\"ok\":true}"},
+        }])),
         ..Setting::default()
     })
     .await;
@@ -252,6 +301,46 @@ async fn a_probe_is_answered_in_the_sleepers_name_and_wakes_nobody() {
     let target = Target::start().await;
     stage.ready(&[target.address]);
     assert_eq!(text(other.await.unwrap()).await, "GET /x ");
+}
+
+#[tokio::test]
+async fn a_sleepers_answer_has_a_body_where_one_may_be() {
+    let mut stage = Stage::with(Setting {
+        rules: rules(json!([
+            {
+                "path": {"type": "Exact", "value": "/empty"},
+                "response": {"status": 204, "body": "none may be here"},
+            },
+            {"response": {"status": 503, "body": "asleep"}},
+        ])),
+        ..Setting::default()
+    })
+    .await;
+    let ask = |method: &str, path: &str| {
+        let request = Request::builder().method(method);
+        let request = request.uri(format!("http://web.shop{path}"));
+        request.body(Full::<Bytes>::default()).unwrap()
+    };
+    let mut old = http1(stage.address).await;
+    let mut new = http2(stage.address).await;
+    for (method, path, status, body) in [
+        ("GET", "/", 503, "asleep"),
+        ("HEAD", "/", 503, ""),
+        ("GET", "/empty", 204, ""),
+        ("HEAD", "/empty", 204, ""),
+    ] {
+        old.ready().await.unwrap();
+        for answer in [
+            old.send_request(ask(method, path)).await,
+            new.send_request(ask(method, path)).await,
+        ] {
+            let answer = answer.unwrap();
+            let version = answer.version();
+            assert_eq!(answer.status(), status, "{method} {path} in {version:?}");
+            assert_eq!(text(answer).await, body, "{method} {path} in {version:?}");
+        }
+    }
+    assert!(stage.knocks.try_recv().is_err(), "nobody is woken");
 }
 
 #[tokio::test]

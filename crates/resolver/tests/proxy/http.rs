@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 
 async fn awake() -> (Stage, Target) {
@@ -135,6 +135,26 @@ async fn where_requests_say_whose_they_are_clients_are_sent_to_the_pods_with_the
 }
 
 #[tokio::test]
+async fn an_endpoint_that_does_not_answer_a_dial_makes_way_for_the_next() {
+    let stage = Stage::new().await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let full = socket.listen(1).unwrap();
+    let silent = full.local_addr().unwrap();
+    let mut queue = Vec::new();
+    let patience = Duration::from_millis(200);
+    while let Ok(taken) = tokio::time::timeout(patience, TcpStream::connect(silent)).await {
+        queue.push(taken.unwrap());
+    }
+    let target = Target::start().await;
+    stage.ready(&[silent, target.address]);
+    let mut client = http1(stage.address).await;
+    let answer = client.send_request(get("/")).await.unwrap();
+    assert_eq!(text(answer).await, "GET / ");
+    assert_eq!(stage.counted("dial_seconds", "late"), 1);
+}
+
+#[tokio::test]
 async fn a_request_that_may_be_repeated_survives_a_pod_that_dies() {
     let stage = Stage::new().await;
     let dying = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -193,7 +213,7 @@ async fn a_request_that_may_not_be_repeated_is_sent_once() {
 #[tokio::test]
 async fn a_body_is_not_read_before_the_target_takes_it() {
     let stage = Stage::new().await;
-    let mut client = tokio::net::TcpStream::connect(stage.address).await.unwrap();
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
     let head =
         "POST /x HTTP/1.1\r\nHost: web.shop\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     client.write_all(head.as_bytes()).await.unwrap();
@@ -219,7 +239,7 @@ async fn bodies_stream_both_ways_at_once() {
     stage.ready(&[target.local_addr().unwrap()]);
     let (frames, body) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Infallible>>(1);
     let body = StreamBody::new(tokio_stream(body));
-    let stream = tokio::net::TcpStream::connect(stage.address).await.unwrap();
+    let stream = TcpStream::connect(stage.address).await.unwrap();
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut client, connection) = handshake.unwrap();
     tokio::spawn(connection);
@@ -259,7 +279,7 @@ where
     futures::stream::poll_fn(move |cx| receiver.poll_recv(cx))
 }
 
-async fn read_until(stream: &mut tokio::net::TcpStream, wanted: &str) {
+async fn read_until(stream: &mut TcpStream, wanted: &str) {
     let mut seen = String::new();
     let mut buffer = [0; 1024];
     while !seen.contains(wanted) {

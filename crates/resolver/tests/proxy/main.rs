@@ -11,6 +11,7 @@ mod holding;
 mod http;
 mod limits;
 mod malformed;
+mod ports;
 mod protocols;
 mod stage;
 mod start;

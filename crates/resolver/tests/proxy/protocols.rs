@@ -422,6 +422,26 @@ async fn grpc_is_refused_in_its_own_words() {
 }
 
 #[tokio::test]
+async fn nobody_is_connected_to_what_they_name() {
+    let (stage, target) = awake(Speaks::Anything).await;
+    let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let name = elsewhere.local_addr().unwrap().to_string();
+    for address in [stage.address, stage.named] {
+        let mut client = http2(address).await;
+        let request = Request::connect(&name).body(Full::default()).unwrap();
+        let refused = client.send_request(request).await.unwrap();
+        // On the proxy port it names no service.
+        let status = if address == stage.named { 404 } else { 501 };
+        assert_eq!(refused.status(), status);
+    }
+    let words = format!("CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n\r\n");
+    assert_eq!(said(stage.named, words.as_bytes()).await, "");
+    let called = timeout(Duration::from_millis(100), elsewhere.accept()).await;
+    assert!(called.is_err(), "nobody is dialled");
+    assert_eq!(target.requests.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
 async fn a_trace_is_passed_on_or_begun() {
     let (stage, _target) = awake(Speaks::Anything).await;
     let mut client = http1(stage.address).await;

@@ -46,6 +46,8 @@ pub(crate) struct Stage {
     pub(crate) leaving: CancellationToken,
     pub(crate) drain: CancellationToken,
     pub(crate) proxy: Proxy,
+    pub(crate) way: Arc<Way>,
+    pub(crate) tables: watch::Sender<Arc<Table>>,
     registry: prometheus::Registry,
     _tasks: JoinSet<()>,
 }
@@ -58,6 +60,7 @@ pub(crate) struct Setting {
     pub(crate) rules: ProbeRules,
     pub(crate) head: Duration,
     pub(crate) idle: Duration,
+    pub(crate) mark_held: bool,
 }
 
 impl Default for Setting {
@@ -69,6 +72,7 @@ impl Default for Setting {
             rules: ProbeRules::default(),
             head: Duration::from_secs(5),
             idle: Duration::from_secs(60),
+            mark_held: true,
         }
     }
 }
@@ -98,7 +102,7 @@ impl Stage {
                 headers: Vec::new(),
                 domain: "cluster.local".into(),
             },
-            mark_held: true,
+            mark_held: setting.mark_held,
             first_word: Duration::from_millis(100),
             head: setting.head,
             idle: setting.idle,
@@ -114,7 +118,7 @@ impl Stage {
             by_name: HashMap::from([(web, vec![(80, way.clone())])]),
             ..Table::default()
         };
-        let (_, table) = watch::channel(Arc::new(table));
+        let (tables, table) = watch::channel(Arc::new(table));
         let proxy = Proxy::new(
             settings,
             table,
@@ -126,10 +130,11 @@ impl Stage {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (mut tasks, serving) = (JoinSet::new(), proxy.clone());
+        let served = way.clone();
         tasks.spawn(async move {
             loop {
                 let (stream, client) = listener.accept().await.unwrap();
-                let (proxy, way) = (serving.clone(), way.clone());
+                let (proxy, way) = (serving.clone(), served.clone());
                 tokio::spawn(async move { proxy.routed(way, stream, client, None).await });
             }
         });
@@ -151,6 +156,8 @@ impl Stage {
             leaving,
             drain,
             proxy,
+            way,
+            tables,
             registry,
             _tasks: tasks,
         }

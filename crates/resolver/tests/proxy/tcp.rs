@@ -79,6 +79,21 @@ async fn whoever_is_turned_away_sees_an_orderly_close() {
 }
 
 #[tokio::test]
+async fn whoever_finds_no_seat_sees_an_orderly_close() {
+    let stage = Stage::with(Setting {
+        seats: 1,
+        ..Setting::default()
+    })
+    .await;
+    let mut first = TcpStream::connect(stage.address).await.unwrap();
+    first.write_all(b"\0first").await.unwrap();
+    stage.waits(1).await;
+    assert_eq!(said(stage.address, b"\0second").await, "");
+    stage.counts("refused_count", "full", 1).await;
+    assert_eq!(stage.room.waiting(), 1, "the first still waits");
+}
+
+#[tokio::test]
 async fn whoever_only_looks_whether_a_declared_port_is_open_wakes_nobody() {
     let mut stage = Stage::with(Setting {
         speaks: Speaks::Opaque,
