@@ -112,7 +112,7 @@ pub(crate) fn draw(report: &Report, folder: &Path) -> Result<Vec<Plot>> {
 fn part_of(report: &Report, plot: &str) -> Option<String> {
     let is_in = |mark: &elasti_e2e::report::Mark| mark.plot == plot;
     let parts = report.parts.iter();
-    let found = parts
+    let mut found = parts
         .filter(|part| {
             part.rows
                 .iter()
@@ -120,7 +120,7 @@ fn part_of(report: &Report, plot: &str) -> Option<String> {
                 .any(is_in)
         })
         .map(|part| part.title.clone());
-    found.last()
+    found.next_back()
 }
 
 fn series(report: &Report, plot: &str) -> Vec<Series> {
