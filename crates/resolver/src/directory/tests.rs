@@ -208,10 +208,14 @@ async fn pods_of_another_template_are_left_to_kubernetes() {
         );
         let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
         let pods = slice(&all.map(|address| (address, false)));
-        directory.change_ready(Change::Applied(name, pods));
+        directory.change_ready(Change::Applied(name.clone(), pods.clone()));
         let is_asked = |address: &&str| pod(&room, address).checks().is_some();
         let asked: Vec<_> = all.into_iter().filter(is_asked).collect();
         assert_eq!(asked, ["10.0.0.3"], "and not one that was ready, either");
+        let mut pods = pods;
+        pods.pods[0].uid = "another".into();
+        directory.change_ready(Change::Applied(name, pods));
+        assert!(is_asked(&"10.0.0.1"), "that one is new");
     }
 }
 

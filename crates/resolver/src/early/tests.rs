@@ -176,6 +176,26 @@ async fn nobody_is_asked_while_nobody_waits_and_not_once_more_when_the_last_has_
 }
 
 #[tokio::test]
+async fn others_than_the_one_that_passed_are_asked_while_somebody_waits() {
+    let ((health, asked), (_target, port)) = (door().await, door().await);
+    let other = IpAddr::from([127, 0, 0, 2]);
+    let hesitant = TcpListener::bind((other, asked)).await.unwrap();
+    let stage = Stage::set(port, &[request(asked)]);
+    stage.starts(false, &[other]);
+    let visit = stage.visit();
+    let (question, _) = hesitant.accept().await.unwrap();
+    let (mut quick, _) = health.accept().await.unwrap();
+    quick
+        .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+        .await
+        .unwrap();
+    timeout(LATEST, visit).await.unwrap().unwrap();
+    ends(question).await;
+    health.accept().await.unwrap();
+    assert!(comes(&hesitant).await.is_none());
+}
+
+#[tokio::test]
 async fn one_pod_is_asked_by_one() {
     let ((health, asked), (_target, port)) = (door().await, door().await);
     let stage = Stage::set(port, &[request(asked)]);
