@@ -1,5 +1,5 @@
 use super::*;
-use crate::room::Turned;
+use crate::room::{Busy, Turned};
 use elasti_api::names::PRIVATE_LABEL;
 use elasti_runtime::watch::Scope;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -498,28 +498,21 @@ async fn the_older_of_two_speaks_for_a_service() {
 #[tokio::test]
 async fn an_address_in_two_slices_is_one_endpoint() {
     let directory = directory();
-    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
-    directory.change_declared(Change::Applied(key, web));
-    for (slice, addresses) in [
-        ("web-a", ["10.0.0.1", "10.0.0.2"]),
-        ("web-b", ["10.0.0.2", "10.0.0.1"]),
-    ] {
+    let (first, second) = (["10.0.0.1", "10.0.0.2"], ["10.0.0.2", "10.0.0.1"]);
+    for (slice, addresses) in [("web-a", first), ("web-b", second)] {
         let slice = Key::new("shop", slice);
         directory.change_ready(Change::Applied(slice, ready(&addresses)));
     }
+    let (key, web) = declared("web", "2026-01-01T00:00:00Z", &json!({}));
+    directory.change_declared(Change::Applied(key, web));
     let room = directory.room("shop", "web").unwrap();
     let mut reached = Vec::new();
     for _ in 0..4 {
         reached.push(room.visit().endpoint("http").await.unwrap());
     }
-    let first = reached[0].address();
-    let to_first = reached.iter().filter(|busy| busy.address() == first);
-    assert_eq!(to_first.count(), 2);
-    assert_eq!(
-        reached[0].address(),
-        reached[2].address(),
-        "in turn: {reached:?}"
-    );
+    let addresses: Vec<_> = reached.iter().map(Busy::address).collect();
+    assert_ne!(addresses[0], addresses[1], "each in its turn");
+    assert_eq!(addresses[..2], addresses[2..], "each in its turn");
 }
 
 #[tokio::test]

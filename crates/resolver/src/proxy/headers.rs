@@ -145,7 +145,7 @@ pub fn has_two_hosts(headers: &HeaderMap) -> bool {
     headers.get_all(header::HOST).iter().nth(1).is_some()
 }
 
-/// Lengths that are equal are said once.
+/// Lengths that are equal are said once, as hyper does between sides that speak HTTP/1.
 pub fn join_lengths(headers: &mut HeaderMap) {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     if let (Some(first), Some(_)) = (lengths.next(), lengths.next()) {

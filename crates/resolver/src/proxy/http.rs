@@ -96,7 +96,9 @@ pub(super) async fn answer(
     match forward(proxy, way, &mut visit, line, parts, body).await {
         Ok((mut response, busy)) => {
             let websocket = headers::end_hop(response.headers_mut());
-            headers::join_lengths(response.headers_mut());
+            if version == Version::HTTP_2 {
+                headers::join_lengths(response.headers_mut());
+            }
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 let Some(upgrade) = upgrade.filter(|_| websocket) else {
                     let (room, refusal) = (Some(&*way.room), Refusal::Broken);
@@ -161,10 +163,10 @@ fn probed(way: &Way, request: &Request<Incoming>) -> Option<Response<Answer>> {
 /// Makes the head one of our own. An upgrade is for later.
 fn prepare(parts: &mut Parts, way: &Way, client: &HeaderValue) -> Option<OnUpgrade> {
     let websocket = headers::end_hop(&mut parts.headers);
-    headers::join_lengths(&mut parts.headers);
     headers::forwarded(&mut parts.headers, &parts.uri, client);
     if parts.version == Version::HTTP_2 {
         headers::join_cookies(&mut parts.headers);
+        headers::join_lengths(&mut parts.headers);
     }
     // HTTP/1.0 needs none, and what we send to the target does.
     if let Entry::Vacant(vacant) = parts.headers.entry(header::HOST)
