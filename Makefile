@@ -59,7 +59,7 @@ e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the o
 	$(if $(KUBECONFIG),,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
 	$(CARGO) test --quiet --package elasti-e2e --test system -- --ignored --test-threads=4 $(if $(KUBECONFIG),operator::); \
 	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
-	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage --test disasters) -- --ignored
+	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage --test disasters --test demo) -- --ignored
 
 test-integrations: $(CLUSTER) prometheus haproxy nginx ## The same beside the real KEDA and Argo Rollouts, built once (15 minutes), and behind nginx and haproxy
 	$(SAY) "Testing beside KEDA and Argo Rollouts, and behind nginx and haproxy, on a local cluster that is removed afterwards"
@@ -82,7 +82,7 @@ soak: $(CLUSTER) prometheus ## The same for hours: make soak MINUTES=120
 	$(CARGO) build --workspace --bins
 	@$(OUT)/debug/elasti-soak --minutes $(or $(MINUTES),120)
 
-demo: prometheus ## See it work on a local cluster: asleep, woken by a visitor, out of the path
+demo: $(if $(KUBECONFIG),,prometheus) ## See it work on a local cluster: asleep, woken by a visitor, out of the path
 	$(SAY) "Building everything (five minutes the first time)"
 	$(CARGO) build --workspace --bins
 	@$(OUT)/debug/elasti-demo

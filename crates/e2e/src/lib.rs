@@ -62,7 +62,8 @@ pub fn cluster() -> Result<&'static Cluster> {
         .map_err(|error| anyhow::Error::msg(error.clone()))
 }
 
-fn local_name() -> String {
+/// Of the local cluster.
+pub fn local_name() -> String {
     env::var("ELASTI_CLUSTER").unwrap_or_else(|_| "elasti".into())
 }
 

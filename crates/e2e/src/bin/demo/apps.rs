@@ -1,11 +1,14 @@
 //! Services to put to sleep, one of each kind, and the Prometheus that sees whether they are used.
 
 use crate::step;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use elasti_cluster::Cluster;
 use elasti_e2e::install::{apply, image, rolled_out};
+use std::env::consts::ARCH;
 
 pub(crate) const NAMESPACE: &str = "elasti-demo";
+pub(crate) const VISITOR: &str = "visitor";
+pub(crate) const WEB: &str = "web";
 
 pub(crate) struct App {
     pub(crate) name: &'static str,
@@ -14,32 +17,38 @@ pub(crate) struct App {
     port: u16,
     /// What its port speaks.
     speaks: &'static str,
+    /// What `elasti-echo` takes to ask it.
+    pub(crate) question: &'static [&'static str],
 }
 
 pub(crate) const APPS: [App; 4] = [
     App {
-        name: "web",
+        name: WEB,
         kind: "Deployment",
         port: 8080,
         speaks: "http",
+        question: &["get", "http://web/hello"],
     },
     App {
         name: "basket",
         kind: "StatefulSet",
         port: 8080,
         speaks: "http",
+        question: &["get", "http://basket/hello"],
     },
     App {
         name: "greeter",
         kind: "Deployment",
         port: 8080,
         speaks: "kubernetes.io/h2c",
+        question: &["call", "greeter:80"],
     },
     App {
         name: "store",
         kind: "Deployment",
         port: 9000,
         speaks: "tcp",
+        question: &["say", "store:80", "hello over TCP"],
     },
 ];
 
@@ -47,11 +56,16 @@ pub(crate) fn deploy(cluster: &Cluster) -> Result<()> {
     step("Deploying a web app, a StatefulSet, a gRPC and a TCP service, and Prometheus");
     let (name, tag) = image(cluster, "echo")?;
     let image = format!("{name}:{tag}");
-    let mut manifests = vec![namespace(), visitor(&image), prometheus(cluster, &image)];
+    let mut manifests = vec![namespace(), visitor(&image), prometheus(cluster, &image)?];
     manifests.extend(APPS.iter().map(|app| app.workload(&image)));
     apply(cluster, &manifests.join("---\n"))?;
     rolled_out(cluster, NAMESPACE, "prometheus")?;
-    rolled_out(cluster, NAMESPACE, "visitor")?;
+    rolled_out(cluster, NAMESPACE, VISITOR)
+}
+
+/// They may sleep from now on.
+pub(crate) fn declare(cluster: &Cluster) -> Result<()> {
+    step("Declaring an ElastiService for each of them");
     let declared: Vec<String> = APPS.iter().map(App::elasti_service).collect();
     apply(cluster, &declared.join("---\n"))
 }
@@ -65,6 +79,7 @@ impl App {
             kind,
             port,
             speaks,
+            ..
         } = self;
         let service_name = if *kind == "StatefulSet" {
             format!("\n  serviceName: {name}")
@@ -86,6 +101,7 @@ spec:{service_name}
         image: {image}
         imagePullPolicy: IfNotPresent
         args: ["tcp=9000"]
+        lifecycle: {{preStop: {{sleep: {{seconds: 3}}}}}}
         ports: [{{containerPort: 8080}}, {{containerPort: 9000}}]
         readinessProbe: {{httpGet: {{path: /, port: 8080}}, periodSeconds: 1}}
 ---
@@ -147,27 +163,28 @@ fn visitor(image: &str) -> String {
     format!(
         r#"apiVersion: apps/v1
 kind: Deployment
-metadata: {{name: visitor, namespace: {NAMESPACE}}}
+metadata: {{name: {VISITOR}, namespace: {NAMESPACE}}}
 spec:
-  selector: {{matchLabels: {{app: visitor}}}}
+  selector: {{matchLabels: {{app: {VISITOR}}}}}
   template:
-    metadata: {{labels: {{app: visitor}}}}
+    metadata: {{labels: {{app: {VISITOR}}}}}
     spec:
       terminationGracePeriodSeconds: 1
       containers:
-      - {{name: visitor, image: "{image}", imagePullPolicy: IfNotPresent}}
+      - {{name: {VISITOR}, image: "{image}", imagePullPolicy: IfNotPresent}}
 "#
     )
 }
 
 /// Debian's, with the libraries of this machine, where the cluster runs here.
-fn prometheus(cluster: &Cluster, image: &str) -> String {
+fn prometheus(cluster: &Cluster, image: &str) -> Result<String> {
     let (image, command, mounts, volumes) = if cluster.is_local() {
         let (mut mounts, mut volumes) = (String::new(), String::new());
+        let [loader, libraries] = libraries(ARCH)?;
         for (name, path) in [
             ("program", "/usr/bin/prometheus"),
-            ("loader", "/lib64"),
-            ("libraries", "/lib/x86_64-linux-gnu"),
+            ("loader", loader),
+            ("libraries", libraries),
         ] {
             mounts += &format!("        - {{name: {name}, mountPath: {path}, readOnly: true}}\n");
             volumes += &format!("      - {{name: {name}, hostPath: {{path: {path}}}}}\n");
@@ -178,7 +195,7 @@ fn prometheus(cluster: &Cluster, image: &str) -> String {
         (image, "", String::new(), String::new())
     };
     let jobs: String = APPS.iter().map(App::job).collect();
-    format!(
+    Ok(format!(
         r#"apiVersion: v1
 kind: ConfigMap
 metadata: {{name: prometheus, namespace: {NAMESPACE}}}
@@ -219,5 +236,14 @@ spec:
       - {{name: config, configMap: {{name: prometheus}}}}
       - {{name: data, emptyDir: {{}}}}
 {volumes}"#
-    )
+    ))
+}
+
+/// Where Debian has what starts a program, and what programs share.
+fn libraries(machine: &str) -> Result<[&'static str; 2]> {
+    match machine {
+        "x86_64" => Ok(["/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu"]),
+        "aarch64" => Ok(["/lib/ld-linux-aarch64.so.1", "/lib/aarch64-linux-gnu"]),
+        other => bail!("the demo's Prometheus runs on x86_64 and aarch64, not on {other}"),
+    }
 }

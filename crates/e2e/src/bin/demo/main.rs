@@ -2,12 +2,15 @@
 //! what happens when.
 
 mod apps;
+mod clock;
+mod farewell;
 mod timeline;
 mod visit;
 
-use anyhow::Result;
+use self::farewell::{farewell, word};
+use anyhow::{Context, Result};
 use elasti_cluster::Cluster;
-use elasti_e2e::install::install;
+use elasti_e2e::{install::install, local_name};
 use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
@@ -22,11 +25,13 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let cluster = elasti_e2e::cluster()?;
+    // Prometheus has something to tell by the time that somebody asks it.
+    apps::deploy(cluster)?;
     step("Installing Elasti: two operators, two resolvers (config/base)");
     install(cluster)?;
-    apps::deploy(cluster)?;
+    apps::declare(cluster)?;
     cluster.run(async || timeline::show(cluster).await)?;
-    farewell(cluster);
+    println!("{}", last_words(cluster)?);
     Ok(())
 }
 
@@ -34,32 +39,20 @@ fn step(text: &str) {
     println!("\n==> {text}");
 }
 
-/// Lines that work as printed.
-fn farewell(cluster: &Cluster) {
-    let kubectl = if cluster.is_local() {
-        let program = env::current_exe().unwrap_or_default();
-        let program = program.with_file_name("elasti-cluster");
-        format!("{} kubectl", program.display())
-    } else {
-        "kubectl".into()
-    };
-    let remove = if cluster.is_local() {
-        "make cluster-down".into()
-    } else {
-        format!(
-            "{kubectl} delete namespace {} && {kubectl} delete -k config/base",
-            apps::NAMESPACE
-        )
-    };
-    println!(
-        "
-Everything goes on running. Try next:
-  {kubectl} -n {namespace} get elastiservices -w                watch them fall asleep and wake
-  {kubectl} -n {namespace} exec deploy/visitor -- /elasti-echo get http://web/hello   wake one
-  {kubectl} -n {namespace} describe elastiservice web          conditions and events
-  {kubectl} get --raw /api/v1/namespaces/elasti/services/elasti-resolver-service:8013/proxy/metrics
-Remove everything:
-  {remove}",
-        namespace = apps::NAMESPACE
-    );
+fn last_words(cluster: &Cluster) -> Result<String> {
+    if cluster.is_local() {
+        let program = env::current_exe()?.with_file_name("elasti-cluster");
+        let program = program.to_str().context("a path that can be printed")?;
+        let ours = format!("{} --name {}", word(program), word(&local_name()));
+        return Ok(farewell(
+            &format!("{ours} kubectl"),
+            &[format!("{ours} down")],
+        ));
+    }
+    let kubectl = format!("KUBECONFIG={} kubectl", word(&env::var("KUBECONFIG")?));
+    let remove = [
+        format!("{kubectl} delete namespace {}", apps::NAMESPACE),
+        format!("{kubectl} delete -k config/base"),
+    ];
+    Ok(farewell(&kubectl, &remove))
 }

@@ -1,29 +1,25 @@
 //! What happens when, from idle to asleep to the answer.
 
 use crate::{
-    apps::{APPS, NAMESPACE},
+    apps::{APPS, NAMESPACE, WEB},
+    clock::Clock,
     step,
-    visit::visit,
+    visit::Visitor,
 };
 use anyhow::{Context, Result};
 use elasti_api::{ElastiService, Mode, Phase};
 use elasti_cluster::Cluster;
 use futures::{StreamExt, pin_mut};
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{Pod, Service},
-};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt,
     api::ListParams,
-    runtime::{WatchStreamExt, wait::await_condition, watcher},
+    runtime::{WatchStreamExt, conditions::is_deleted, wait::await_condition, watcher},
 };
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-const WEB: &str = "web";
-const ITS_PODS: &str = "app=web";
 
 type IsReached = fn(&Pod) -> bool;
 
@@ -34,37 +30,25 @@ const STAGES: [(&str, IsReached); 3] = [
     ("pod ready", |pod| is_true(pod, "Ready")),
 ];
 
-/// Prints moments, counted from its beginning.
-struct Clock(Instant);
-
-// === impl Clock ===
-
-impl Clock {
-    fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    fn say(&self, text: &str) {
-        println!("  {:>7.2} s  {text}", self.0.elapsed().as_secs_f64());
-    }
-}
-
 pub(crate) async fn show(cluster: &Cluster) -> Result<()> {
     let client = cluster.client().await?;
+    let mut visitors = Vec::new();
+    for app in &APPS {
+        visitors.push((app, Visitor::comes(&client, app.question).await?));
+    }
+    let mut visitors = visitors.into_iter();
+    let (_, first) = visitors.next().context("there is a web app")?;
     step("Nobody visits the web app: it falls asleep (after 10 s)");
     fall_asleep(&client).await?;
     step("A visitor comes");
-    wake(&client).await?;
+    wake(&client, first).await?;
     step("The others sleep, too, and wake for whoever speaks their protocol");
-    for app in APPS.iter().filter(|app| app.name != WEB) {
-        until(&client, app.name, "asleep", |phase, _| {
-            phase == Phase::Asleep
-        })
-        .await?;
-        let address = address(&client, app.name).await?;
+    for (app, visitor) in visitors {
+        until(&client, app.name, "asleep", is_asleep).await?;
+        no_pods(&client, app.name).await?;
         let clock = Clock::start();
-        let answer = visit(app.name, &address).await?;
-        clock.say(&format!("{} answered: {}", app.name, answer.trim()));
+        let answer = within("answered", visitor.asks()).await??;
+        clock.say(&format!("{} answered: {answer}", app.name));
     }
     Ok(())
 }
@@ -72,25 +56,27 @@ pub(crate) async fn show(cluster: &Cluster) -> Result<()> {
 async fn fall_asleep(client: &Client) -> Result<()> {
     let clock = Clock::start();
     clock.say("idle: Prometheus sees no requests");
-    until(client, WEB, "in proxy mode", |_, mode| mode == Mode::Proxy).await?;
-    clock.say("falling asleep: its service leads to the resolvers, too");
-    until(client, WEB, "asleep", |phase, _| phase == Phase::Asleep).await?;
-    clock.say("scaled to 0: whoever comes now is held");
-    no_pods(client).await?;
+    let falls = |phase, mode| phase == Phase::FallingAsleep && mode == Mode::Proxy;
+    let begins = |phase, mode| falls(phase, mode) || is_asleep(phase, mode);
+    let (phase, mode) = until(client, WEB, "falling asleep", begins).await?;
+    // It may sleep since an earlier run.
+    if falls(phase, mode) {
+        clock.say("falling asleep: its service leads to the resolvers, too");
+        until(client, WEB, "asleep", is_asleep).await?;
+        clock.say("scaled to 0: whoever comes now is held");
+    }
+    no_pods(client, WEB).await?;
     clock.say("asleep: 0 pods");
     Ok(())
 }
 
-async fn wake(client: &Client) -> Result<()> {
-    let address = address(client, WEB).await?;
+async fn wake(client: &Client, visitor: Visitor) -> Result<()> {
     let clock = Clock::start();
-    clock.say(&format!(
-        "GET http://{address}/hello, which a resolver holds"
-    ));
+    clock.say("GET http://web/hello, which a resolver holds");
     tokio::try_join!(
         async {
-            let answer = visit(WEB, &address).await?;
-            clock.say(&format!("answered: {}", answer.trim()));
+            let answer = within("answered", visitor.asks()).await??;
+            clock.say(&format!("answered: {answer}"));
             Ok(())
         },
         async {
@@ -101,9 +87,8 @@ async fn wake(client: &Client) -> Result<()> {
             };
             within("scaled up", await_condition(targets, WEB, is_up)).await??;
             clock.say("the resolver knocked, the operator scaled 0 → 1");
-            Ok(())
+            follow_pod(client, &clock).await
         },
-        follow_pod(client, &clock),
         async {
             let awake = |phase, mode| phase == Phase::Awake && mode == Mode::Serve;
             until(client, WEB, "awake", awake).await?;
@@ -117,7 +102,7 @@ async fn wake(client: &Client) -> Result<()> {
 /// The way of its first pod.
 async fn follow_pod(client: &Client, clock: &Clock) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    let events = watcher(pods, watcher::Config::default().labels(ITS_PODS));
+    let events = watcher(pods, watcher::Config::default().labels(&its_pods(WEB)));
     let events = events.default_backoff().applied_objects();
     pin_mut!(events);
     let mut stages = STAGES.iter().peekable();
@@ -131,6 +116,10 @@ async fn follow_pod(client: &Client, clock: &Clock) -> Result<()> {
     Ok(())
 }
 
+fn is_asleep(phase: Phase, _: Mode) -> bool {
+    phase == Phase::Asleep
+}
+
 fn is_running(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     status.and_then(|status| status.phase.as_deref()) == Some("Running")
@@ -142,37 +131,42 @@ fn is_true(pod: &Pod, kind: &str) -> bool {
     conditions.any(|condition| condition.type_ == kind && condition.status == "True")
 }
 
-async fn no_pods(client: &Client) -> Result<()> {
+fn its_pods(app: &str) -> String {
+    format!("app={app}")
+}
+
+/// Until then one of them may still be led to.
+async fn no_pods(client: &Client, app: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    for pod in pods.list(&ListParams::default().labels(ITS_PODS)).await? {
-        let name = pod.name_any();
-        let gone = |pod: Option<&Pod>| pod.is_none();
-        within("its pods gone", await_condition(pods.clone(), &name, gone)).await??;
+    let its_own = ListParams::default().labels(&its_pods(app));
+    for pod in pods.list(&its_own).await? {
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let gone = await_condition(pods.clone(), &name, is_deleted(&uid));
+        within("without pods", gone).await??;
     }
     Ok(())
 }
 
+/// What it says when it says so.
 async fn until(
     client: &Client,
     name: &str,
     what: &str,
     test: impl Fn(Phase, Mode) -> bool,
-) -> Result<()> {
+) -> Result<(Phase, Mode)> {
     let api: Api<ElastiService> = Api::namespaced(client.clone(), NAMESPACE);
     let holds = |object: Option<&ElastiService>| {
-        let status = object.and_then(|object| object.status.as_ref());
-        let told = status.and_then(|status| Some((status.phase?, status.mode?)));
-        told.is_some_and(|(phase, mode)| test(phase, mode))
+        object
+            .and_then(says)
+            .is_some_and(|(phase, mode)| test(phase, mode))
     };
-    within(what, await_condition(api, name, holds)).await??;
-    Ok(())
+    let object = within(what, await_condition(api, name, holds)).await??;
+    object.as_ref().and_then(says).context("it says something")
 }
 
-async fn address(client: &Client, name: &str) -> Result<String> {
-    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
-    let spec = services.get(name).await?.spec;
-    spec.and_then(|spec| spec.cluster_ip)
-        .context("a service has an address")
+fn says(object: &ElastiService) -> Option<(Phase, Mode)> {
+    let status = object.status.as_ref()?;
+    Some((status.phase?, status.mode?))
 }
 
 async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T> {

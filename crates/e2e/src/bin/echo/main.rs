@@ -1,10 +1,12 @@
 //! The application that tests put to sleep: it answers every request with what it was asked. Called
-//! as `elasti-echo get URL` it is the client instead, for use inside pods. As `elasti-echo
+//! as `elasti-echo get URL`, `elasti-echo call HOST:PORT` (gRPC) or `elasti-echo say HOST:PORT WORDS` (TCP) it is the
+//! client instead, and with `wait` before that only when it was given a line. As `elasti-echo
 //! ports=8012,10000-10063` it listens there too, and so stands in for a resolver. `late=3` lets it
 //! begin three seconds late, `unready=3` refuse for three seconds more, `port=9090` listen there and
 //! `snub=ADDRESS` never speak with whoever comes from there; `tcp=PORT`, `greeting=PORT` and `tls=PORT`
 //! open doors for those who do not speak HTTP.
 
+mod client;
 mod http;
 mod tcp;
 mod tls;
@@ -42,10 +44,9 @@ struct Doors {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
-    if let [word, url] = args.as_slice()
-        && word == "get"
-    {
-        print!("{}", elasti_e2e::fetch(url).await?);
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    if let Some(answer) = client::ask(&words).await? {
+        print!("{answer}");
         return Ok(());
     }
     serve(Doors::read(&args)?).await
@@ -134,7 +135,7 @@ impl Doors {
                 }
                 Some(("port", port)) => doors.own = Some(number(port)?),
                 _ => bail!(
-                    "elasti-echo takes `get URL`, or any of `ports=LIST`, `tcp=PORT`, `greeting=PORT`, `tls=PORT`, `port=PORT`, `late=SECONDS`, `unready=SECONDS` and `snub=ADDRESS`, not {arg:?}"
+                    "elasti-echo takes `get URL`, `call HOST:PORT`, `say HOST:PORT WORDS`, or any of `ports=LIST`, `tcp=PORT`, `greeting=PORT`, `tls=PORT`, `port=PORT`, `late=SECONDS`, `unready=SECONDS` and `snub=ADDRESS`, not {arg:?}"
                 ),
             }
         }
