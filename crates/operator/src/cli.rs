@@ -129,6 +129,10 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) release: bool,
 
+    /// With --release: how long what does not come up is waited for
+    #[arg(long, value_name = "DURATION", default_value = "4m", value_parser = duration)]
+    pub(crate) release_within: Duration,
+
     /// Deployment of the operators
     #[arg(
         long,

@@ -87,7 +87,7 @@ async fn work(cli: Cli) -> Result<()> {
             return std::future::pending().await;
         }
         parts.end_others(&cli.deployment).await?;
-        parts.release().await
+        parts.release(cli.release_within).await
     };
     let serve = async {
         tokio::try_join!(
