@@ -57,6 +57,10 @@ pub(crate) struct Cli {
     )]
     watch_namespaces: Vec<String>,
 
+    /// Name of this installation: its Lease is NAME-operator, and its ConfigMap NAME-resting-ports
+    #[arg(long, env = "ELASTI_NAME", default_value = "elasti")]
+    pub(crate) name: String,
+
     /// Namespace of this operator
     #[arg(long, env = "ELASTI_OPERATOR_NAMESPACE", default_value = "elasti")]
     pub(crate) namespace: String,
@@ -210,6 +214,7 @@ fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
 impl Cli {
     pub(crate) fn settings(&self) -> Settings {
         Settings {
+            name: self.name.clone(),
             identity: self.identity.clone(),
             namespace: self.namespace.clone(),
             authenticate_knocks: self.authenticate_knocks,
