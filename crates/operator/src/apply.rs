@@ -148,7 +148,11 @@ pub(crate) async fn set_finalizers(
     finalizers: &[String],
     version: Option<&str>,
 ) -> Result<(), Error> {
-    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": version}});
+    let mut patch = json!({"metadata": {"finalizers": finalizers}});
+    // A version that is null would be removed, and an object without one is refused.
+    if let Some(version) = version {
+        patch["metadata"]["resourceVersion"] = version.into();
+    }
     let resource = ApiResource::erase::<ElastiService>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &resource);
     let written = api

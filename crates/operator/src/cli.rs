@@ -57,6 +57,10 @@ pub(crate) struct Cli {
     )]
     watch_namespaces: Vec<String>,
 
+    /// Name of this installation: its Lease is NAME-operator, and its ConfigMap NAME-resting-ports
+    #[arg(long, env = "ELASTI_NAME", default_value = "elasti")]
+    pub(crate) name: String,
+
     /// Namespace of this operator
     #[arg(long, env = "ELASTI_OPERATOR_NAMESPACE", default_value = "elasti")]
     pub(crate) namespace: String,
@@ -80,6 +84,10 @@ pub(crate) struct Cli {
     /// Port on which resolvers take proxied traffic
     #[arg(long, env = "ELASTI_RESOLVER_PROXY_PORT", default_value_t = 8012)]
     resolver_proxy_port: u16,
+
+    /// Port on which resolvers serve metrics, health and status
+    #[arg(long, env = "ELASTI_RESOLVER_PORT", default_value_t = 8013)]
+    resolver_port: u16,
 
     /// How resolvers learn which service a connection is for: every port of every service has a port
     /// of its own on the resolvers, or all share the proxy port and the Host header tells
@@ -129,6 +137,10 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) release: bool,
 
+    /// With --release: how long what does not come up is waited for
+    #[arg(long, value_name = "DURATION", default_value = "4m", value_parser = duration)]
+    pub(crate) release_within: Duration,
+
     /// Deployment of the operators
     #[arg(
         long,
@@ -161,11 +173,10 @@ enum Words {
 }
 
 /// Part of KubeElasti's environment, and without meaning here.
-const UNUSED: [&str; 4] = [
+const UNUSED: [&str; 3] = [
     "KUBERNETES_CLUSTER_DOMAIN",
     "ELASTI_OPERATOR_SERVICE_NAME",
     "ELASTI_RESOLVER_DEPLOYMENT_NAME",
-    "ELASTI_RESOLVER_PORT",
 ];
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -206,6 +217,7 @@ fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
 impl Cli {
     pub(crate) fn settings(&self) -> Settings {
         Settings {
+            name: self.name.clone(),
             identity: self.identity.clone(),
             namespace: self.namespace.clone(),
             authenticate_knocks: self.authenticate_knocks,
@@ -254,14 +266,19 @@ impl Cli {
         )
     }
 
-    /// A number cannot say both that a connection is for one service and that its head tells for which.
+    /// A number cannot say both that a connection is for one service and that its head tells for which, or that it is
+    /// for the resolver itself.
     pub(crate) fn overlap(&self) -> Result<(), String> {
-        let (ports, proxy) = (&self.resolver_ports, self.resolver_proxy_port);
-        if !ports.contains(&proxy) {
+        let ports = &self.resolver_ports;
+        let own = [
+            ("proxy port", self.resolver_proxy_port),
+            ("port for metrics and health", self.resolver_port),
+        ];
+        let Some((what, port)) = own.into_iter().find(|(_, port)| ports.contains(port)) else {
             return Ok(());
-        }
+        };
         Err(format!(
-            "--resolver-ports {}-{} contains the proxy port {proxy}: right would be a range without it, such as 10000-32767",
+            "--resolver-ports {}-{} contains the resolvers' {what} {port}: right would be a range without it, such as 10000-32767",
             ports.start(),
             ports.end()
         ))
@@ -306,11 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_port_is_nobodys_own() {
-        let with = |ports| Cli::parse_from(["/manager", ports]).overlap();
+    fn the_resolvers_own_ports_are_no_services() {
+        let with = |ports: &str| Cli::parse_from(["/manager", ports]).overlap();
         assert!(with("--resolver-ports=10000-20000").is_ok());
-        let told = with("--resolver-ports=8000-9000").unwrap_err();
-        assert!(told.contains("8012"), "{told}");
+        assert!(with("--resolver-ports=8014-9000").is_ok());
+        for (ports, own) in [("8000-8012", "8012"), ("8013-9000", "8013")] {
+            let told = with(&format!("--resolver-ports={ports}")).unwrap_err();
+            assert!(told.contains(own), "{told}");
+        }
     }
 
     #[test]
@@ -322,7 +342,8 @@ mod tests {
             "--health-probe-bind-address=:8081",
             "--metrics-secure=false",
             "--enable-http2",
-            "--watch-namespace=shop,office",
+            "--watch-namespace",
+            "shop,office",
         ])
         .unwrap();
         assert!(cli.leader_elect);

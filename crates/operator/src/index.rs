@@ -239,6 +239,13 @@ impl Index {
         }
     }
 
+    /// For the targets of those that leave.
+    pub(crate) fn wait_anew(&mut self, now: Timestamp) {
+        for memory in self.memories.values_mut() {
+            memory.leaving_since = memory.leaving_since.map(|_| now);
+        }
+    }
+
     /// The ElastiService that speaks for a service: the oldest that names it.
     pub(crate) fn owner_of_service(&self, service: &Key) -> Option<&Key> {
         self.oldest(self.by_service.get(service)?)

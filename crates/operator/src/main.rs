@@ -20,7 +20,6 @@ use std::{io, process::ExitCode, time::Duration};
 use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-const LEASE: &str = "elasti-operator";
 /// An API server that does not even answer is given up soon, and tried again.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -69,8 +68,8 @@ async fn work(cli: Cli) -> Result<()> {
     cli.overlap().map_err(anyhow::Error::msg)?;
     let terms = cli.terms()?;
     let leadership = cli.leader_elect.then(|| {
-        let (namespace, identity) = (&cli.namespace, &cli.identity);
-        Leadership::new(client, namespace, LEASE, identity, terms)
+        let lease = format!("{}-operator", cli.name);
+        Leadership::new(client, &cli.namespace, &lease, &cli.identity, terms)
     });
     let claim = leadership
         .as_ref()
@@ -87,7 +86,7 @@ async fn work(cli: Cli) -> Result<()> {
             return std::future::pending().await;
         }
         parts.end_others(&cli.deployment).await?;
-        parts.release().await
+        parts.release(cli.release_within).await
     };
     let serve = async {
         tokio::try_join!(

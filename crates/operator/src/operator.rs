@@ -78,7 +78,7 @@ impl Operator {
             index: Mutex::new(Index::new(resolver, settings.port_range(), clock::now())),
             dials: Queue::default(),
             dial_failures: Mutex::default(),
-            resting: Resting::new(&settings.namespace),
+            resting: Resting::new(settings.resting_ports()),
             in_office: AtomicBool::new(false),
             strangers: Strangers::default(),
             work: Queue::default(),

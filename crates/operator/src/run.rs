@@ -134,9 +134,9 @@ async fn take_over(operator: &Operator) {
 }
 
 async fn take_office(operator: &Operator) {
-    let (client, namespace) = (&operator.client, &operator.settings.namespace);
+    let map = operator.settings.resting_ports();
     let resting = loop {
-        match apply::read_resting(client, namespace).await {
+        match apply::read_resting(&operator.client, &map).await {
             Ok(resting) => break resting,
             Err(error) if error.category() == "forbidden" => {
                 tracing::error!(%error, "Cannot read which resolver ports rest");

@@ -2,11 +2,13 @@
 
 use crate::prometheus;
 use elasti_core::plan::Patience;
-use elasti_runtime::watch::Scope;
+use elasti_runtime::watch::{Key, Scope};
 use std::{ops::RangeInclusive, time::Duration};
 
 #[derive(Clone)]
 pub struct Settings {
+    /// Of this installation: names of what it keeps for itself begin with it.
+    pub name: String,
     /// Of this replica, among all.
     pub identity: String,
     /// Of this operator.
@@ -59,6 +61,11 @@ impl Settings {
             scopes.push(resolvers);
         }
         scopes
+    }
+
+    /// The ConfigMap in which they are written down.
+    pub(crate) fn resting_ports(&self) -> Key {
+        Key::new(&self.namespace, &format!("{}-resting-ports", self.name))
     }
 
     pub(crate) fn port_range(&self) -> RangeInclusive<u16> {

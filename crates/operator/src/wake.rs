@@ -173,12 +173,17 @@ fn is_awaited(index: &Index, key: &Key, now: Timestamp) -> bool {
 
 /// `false` if something failed that may succeed later.
 async fn answer(operator: &Operator, key: &Key) -> bool {
+    let woken = rouse(operator, key).await;
+    tell_leader(operator, key).await && woken
+}
+
+/// Wakes the target if it sleeps, or may. `false` if that failed.
+pub(crate) async fn rouse(operator: &Operator, key: &Key) -> bool {
     let sleeper = operator.read(|index| Sleeper::find(index, key, clock::now()));
-    let woken = match sleeper {
+    match sleeper {
         Some(sleeper) => wake(operator, key, &sleeper).await,
         None => true,
-    };
-    tell_leader(operator, key).await && woken
+    }
 }
 
 /// Whoever leads may be about to put the target to sleep.

@@ -3,6 +3,7 @@
 use super::{Error, FIELD_MANAGER};
 use crate::clock;
 use elasti_core::ports::REST;
+use elasti_runtime::watch::Key;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -14,23 +15,18 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, mem};
 use tokio::sync::Mutex as Turn;
 
-const NAME: &str = "elasti-resting-ports";
-
 /// Writes many at once: whoever waits for its turn finds its ports written by the one before.
 pub(crate) struct Resting {
-    namespace: String,
+    map: Key,
     waiting: Mutex<Vec<u16>>,
     /// Written, by number.
     written: Turn<BTreeMap<u16, Timestamp>>,
 }
 
 /// What an earlier leader wrote down.
-pub(crate) async fn read(
-    client: &Client,
-    namespace: &str,
-) -> Result<BTreeMap<u16, Timestamp>, Error> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = api.get_opt(NAME).await?;
+pub(crate) async fn read(client: &Client, map: &Key) -> Result<BTreeMap<u16, Timestamp>, Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &map.namespace);
+    let found = api.get_opt(&map.name).await?;
     let data = found.and_then(|map| map.data).unwrap_or_default();
     let parsed = data
         .iter()
@@ -41,9 +37,9 @@ pub(crate) async fn read(
 // === impl Resting ===
 
 impl Resting {
-    pub(crate) fn new(namespace: &str) -> Self {
+    pub(crate) fn new(map: Key) -> Self {
         Self {
-            namespace: namespace.into(),
+            map,
             waiting: Mutex::default(),
             written: Turn::default(),
         }
@@ -87,13 +83,13 @@ impl Resting {
     }
 
     async fn patch(&self, client: &Client, data: BTreeMap<String, Value>) -> Result<(), Error> {
-        let api: Api<ConfigMap> = Api::namespaced(client.clone(), &self.namespace);
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), &self.map.namespace);
         let patch = Patch::Merge(json!({"data": data}));
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.into()),
             ..PatchParams::default()
         };
-        match api.patch(NAME, &params, &patch).await {
+        match api.patch(&self.map.name, &params, &patch).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             outcome => return Ok(outcome.map(drop)?),
         }
@@ -102,7 +98,7 @@ impl Resting {
             .filter_map(|(port, since)| Some((port, since.as_str()?.to_owned())));
         let map = ConfigMap {
             metadata: ObjectMeta {
-                name: Some(NAME.into()),
+                name: Some(self.map.name.to_string()),
                 ..ObjectMeta::default()
             },
             data: Some(texts.collect()),
