@@ -114,10 +114,19 @@ impl<'a> Trial<'a> {
         let mut writes = 0;
         for _ in 0..cycles {
             writes = self.asleep(BY_TRIGGER, writes).await?;
-            self.pause(LATE).await;
-            join_all(Manner::ALL.map(|manner| self.visit(visitor, manner))).await;
+            // Whom a data plane still leads to the pod that ends wakes nobody.
+            while self.writes(BY_TRIGGER).await? == writes {
+                self.pause(LATE).await;
+                join_all(Manner::ALL.map(|manner| self.visit(visitor, manner))).await;
+            }
         }
         Ok(())
+    }
+
+    /// To its target.
+    async fn writes(&self, name: &str) -> Result<i64> {
+        self.stubbornly(async || self.stage.generation(name).await)
+            .await
     }
 
     /// Somebody else scales it to zero, while it is used without a pause. Where nobody can be told of that, because

@@ -21,6 +21,8 @@ use tokio::time::{Instant, timeout};
 
 const RETRY: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
+/// While something is to be given back, which is tried for a time only.
+const SOON: Duration = Duration::from_secs(5);
 /// For one step: an API server that does not answer must not hold up the others.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What the triggers said counts for so many times their interval.
@@ -70,13 +72,13 @@ fn after(
     key: &Key,
     outcome: Result<Option<Timestamp>, apply::Error>,
 ) -> Option<Duration> {
-    let failures = operator.note(|index| {
-        let mut failures = 0;
+    let (failures, gives_back) = operator.note(|index| {
+        let mut noted = (0, false);
         index.remember(key, |memory| {
             memory.note_outcome(outcome.as_ref().err(), clock::now());
-            failures = memory.failures;
+            noted = (memory.failures, memory.leaving_since.is_some());
         });
-        failures
+        noted
     });
     let error = match outcome {
         Ok(again) => return again.map(until),
@@ -94,7 +96,7 @@ fn after(
         _ => tracing::error!(elasti_service = %key, %error, "Could not reconcile"),
     }
     let doubled = RETRY.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
-    Some(doubled.min(LONGEST))
+    Some(doubled.min(if gives_back { SOON } else { LONGEST }))
 }
 
 fn until(moment: Timestamp) -> Duration {
