@@ -31,12 +31,12 @@
 {{ include "elasti.fullname" . }}-resolver-service
 {{- end -}}
 
+{{/* Selectors cannot be changed, and are KubeElasti's: no value may come in here. */}}
 {{- define "elasti.instance" -}}
-app.kubernetes.io/name: {{ include "elasti.name" . }}
+app.kubernetes.io/name: elasti
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* Selectors cannot be changed: nothing that a user sets but names may come in here. */}}
 {{- define "elasti.operatorSelector" -}}
 control-plane: controller-manager
 {{ include "elasti.instance" . }}
@@ -47,7 +47,21 @@ app: elasti-resolver
 {{ include "elasti.instance" . }}
 {{- end -}}
 
+{{/* Of objects, by which KubeElasti's ServiceMonitors, and those that people have written, find Services. */}}
+{{- define "elasti.operatorLabels" -}}
+control-plane: controller-manager
+app.kubernetes.io/name: elasti-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "elasti.resolverLabels" -}}
+app: elasti-resolver
+app.kubernetes.io/name: elasti-resolver
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
 {{- define "elasti.chartLabels" -}}
+app.kubernetes.io/part-of: elasti
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -63,13 +77,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{/*
-Labels and annotations of an object. root; part, the values of what it belongs to, if to one; selector, its
-template's name; labels and annotations, lists of maps for this object alone.
+Labels and annotations of an object. root; part, the values of what it belongs to, if to one; own, the name of the
+template of its labels; labels and annotations, lists of maps for this object alone.
 */}}
 {{- define "elasti.metadata" -}}
 {{- $global := .root.Values.global -}}
 {{- $part := .part | default dict -}}
-{{- $own := include (.selector | default "elasti.instance") .root | fromYaml -}}
+{{- $own := include (.own | default "elasti.instance") .root | fromYaml -}}
 {{- $chart := include "elasti.chartLabels" .root | fromYaml -}}
 labels:
   {{- include "elasti.merged" (concat (list $own $chart) (.labels | default list) (list $part.commonLabels $global.labels)) | nindent 2 }}
@@ -79,21 +93,41 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* The same for pods: without what changes from version to version. */}}
+{{/* The same for pods: without what changes from version to version, and with where their metrics are, if anywhere. */}}
 {{- define "elasti.podMetadata" -}}
 {{- $global := .root.Values.global -}}
 {{- $own := include .selector .root | fromYaml -}}
+{{- $scraped := dict -}}
+{{- with .metricsPort -}}
+{{- $scraped = dict "prometheus.io/scrape" "true" "prometheus.io/path" "/metrics" "prometheus.io/port" . -}}
+{{- end -}}
 labels:
   {{- include "elasti.merged" (list $own .part.podLabels $global.podLabels .part.commonLabels $global.labels) | nindent 2 }}
-{{- with include "elasti.merged" (list .part.podAnnotations $global.podAnnotations .part.commonAnnotations $global.annotations) }}
+{{- with include "elasti.merged" (list .part.podAnnotations $global.podAnnotations .part.commonAnnotations $global.annotations $scraped) }}
 annotations:
   {{- . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
 {{- define "elasti.image" -}}
-{{- $registry := .image.registry | default .root.Values.global.image.registry -}}
-{{- if $registry }}{{ $registry }}/{{ end }}{{ .image.repository }}:{{ .image.tag }}
+{{- $registry := .image.registry | default .root.Values.global.image.registry | trimSuffix "/" -}}
+{{- if $registry }}{{ $registry }}/{{ end }}{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+
+{{/*
+How many resolvers there are now, within what the autoscaler allows: without a number an upgrade from a manifest that has
+one, KubeElasti's say, would end all but one of them.
+*/}}
+{{- define "elasti.resolverReplicas" -}}
+{{- $scaling := .Values.elastiResolver.autoscaling -}}
+{{- $live := lookup "apps/v1" "Deployment" .Release.Namespace (include "elasti.resolver" .) -}}
+{{- $now := dig "spec" "replicas" 0 $live -}}
+{{- min $scaling.maxReplicas (max $scaling.minReplicas $now) -}}
+{{- end -}}
+
+{{/* Of pods that name no other. It is cluster-wide. */}}
+{{- define "elasti.priorityClass" -}}
+{{- if and .Values.priorityClass.create (not .Values.global.allowedNamespaces) }}{{ include "elasti.fullname" . }}{{ end -}}
 {{- end -}}
 
 {{/* Where a pod runs, and as whom. */}}
@@ -111,7 +145,7 @@ imagePullSecrets:
   - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
   {{- end }}
 {{- end }}
-{{- with .part.priorityClassName }}
+{{- with .part.priorityClassName | default (include "elasti.priorityClass" .root) }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- with .part.affinity }}
@@ -147,7 +181,9 @@ tolerations:
   valueFrom:
     secretKeyRef:
       name: {{ .root.Values.global.secretName }}
-      key: SENTRY_DSN
+      key: {{ .sentryKey }}
+      # Who has no such key is not reported on, and runs.
+      optional: true
 {{- with .container.sentry.environment }}
 - name: SENTRY_ENVIRONMENT
   value: {{ . | quote }}
@@ -155,8 +191,27 @@ tolerations:
 {{- end }}
 {{- end -}}
 
+{{/* First and last. What the operator would not start with is told here already. */}}
+{{- define "elasti.resolverPorts" -}}
+{{- $text := .Values.elastiController.manager.env.resolverPorts -}}
+{{- $first := splitList "-" $text | first | int -}}
+{{- $last := splitList "-" $text | last | int -}}
+{{- $wrong := printf "elastiController.manager.env.resolverPorts is %q" $text -}}
+{{- if or (gt $first $last) (gt $last 65535) -}}
+{{- fail (printf "%s: right would be the first and the last port, such as 10000-32767" $wrong) -}}
+{{- end -}}
+{{- range list 8012 8013 -}}
+{{- if and (le $first .) (le . $last) -}}
+{{- fail (printf "%s, which contains the resolvers' own port %d: right would be a range without it, such as 10000-32767" $wrong .) -}}
+{{- end -}}
+{{- end -}}
+{{- $text -}}
+{{- end -}}
+
 {{/* Where the resolvers are, for whatever writes slices. */}}
 {{- define "elasti.operatorEnv" -}}
+- name: ELASTI_NAME
+  value: {{ include "elasti.fullname" . }}
 - name: ELASTI_RESOLVER_NAMESPACE
   valueFrom:
     fieldRef:
@@ -164,34 +219,32 @@ tolerations:
 - name: ELASTI_RESOLVER_SERVICE_NAME
   value: {{ include "elasti.resolverService" . }}
 - name: ELASTI_RESOLVER_PORTS
-  value: {{ .Values.elastiController.manager.env.resolverPorts | quote }}
+  value: {{ include "elasti.resolverPorts" . | quote }}
 {{- end -}}
 
-{{/* The port of a --…-bind-address among args, or the usual one. */}}
-{{- define "elasti.boundPort" -}}
-{{- $port := .usual -}}
+{{/* What args say of a flag, `--flag=value` or `--flag` and `value`, or the usual. */}}
+{{- define "elasti.flag" -}}
+{{- $value := .usual -}}
+{{- $follows := false -}}
 {{- range .args -}}
-{{- if hasPrefix (printf "--%s=" $.flag) . -}}
-{{- $port = regexFind "[0-9]+$" . -}}
+{{- if $follows -}}
+{{- $value = . -}}
+{{- else if hasPrefix (printf "--%s=" $.flag) . -}}
+{{- $value = trimPrefix (printf "--%s=" $.flag) . -}}
 {{- end -}}
+{{- $follows = eq . (printf "--%s" $.flag) -}}
 {{- end -}}
-{{- $port -}}
+{{- $value -}}
 {{- end -}}
 
 {{/* Metrics are on 8013, too, whatever the args say of their own port: off, as in KubeElasti's values, or on loopback. */}}
 {{- define "elasti.metricsPort" -}}
-{{- $args := .Values.elastiController.manager.args -}}
-{{- $port := include "elasti.boundPort" (dict "args" $args "flag" "metrics-bind-address" "usual" "8080") -}}
-{{- range $args -}}
-{{- if regexMatch "^--metrics-bind-address=(0$|127\\.|localhost|\\[::1\\])" . -}}
-{{- $port = "8013" -}}
-{{- end -}}
-{{- end -}}
-{{- $port -}}
+{{- $address := include "elasti.flag" (dict "args" .Values.elastiController.manager.args "flag" "metrics-bind-address" "usual" ":8080") -}}
+{{- if regexMatch "^(0$|127\\.|localhost|\\[::1\\])" $address }}8013{{ else }}{{ regexFind "[0-9]+$" $address }}{{ end -}}
 {{- end -}}
 
 {{- define "elasti.healthPort" -}}
-{{- include "elasti.boundPort" (dict "args" .Values.elastiController.manager.args "flag" "health-probe-bind-address" "usual" "8081") -}}
+{{- include "elasti.flag" (dict "args" .Values.elastiController.manager.args "flag" "health-probe-bind-address" "usual" ":8081") | regexFind "[0-9]+$" -}}
 {{- end -}}
 
 {{/* Seconds. A date plus the duration, less the date: templates know no other way to read one. */}}

@@ -24,6 +24,7 @@ pub(crate) struct Metrics {
     informers: IntGaugeVec,
     watch: IntGaugeVec,
     knock: IntCounterVec,
+    resolvers: IntGauge,
     /// Names of kinds, each once.
     kinds: Mutex<HashMap<String, Arc<str>>>,
 }
@@ -46,11 +47,13 @@ impl Metrics {
             "knock_counter",
             "Calls of the wake server for a service, by what became of them",
         );
+        let resolvers = named("ready_resolvers", "Resolvers that can hold traffic");
         Ok(Self {
             ledger: Arc::default(),
             informers: registered(registry, IntGaugeVec::new(informers, &["informer_name"])?)?,
             watch: registered(registry, IntGaugeVec::new(watch, &["kind"])?)?,
             knock: registered(registry, IntCounterVec::new(knock, &["result"])?)?,
+            resolvers: registered(registry, IntGauge::with_opts(resolvers)?)?,
             kinds: Mutex::default(),
         })
     }
@@ -145,6 +148,14 @@ impl Metrics {
 
     pub(crate) fn watch_health(&self, kind: &str, well: bool) {
         self.watch.with_label_values(&[kind]).set(well.into());
+    }
+
+    pub(crate) fn ready_resolvers(&self, index: &Index) {
+        let families = index.resolvers();
+        // One with addresses of two families is one.
+        let ready = families.values().map(BTreeSet::len).max();
+        self.resolvers
+            .set(ready.unwrap_or_default().try_into().unwrap_or(i64::MAX));
     }
 
     pub(crate) fn knocked(&self, result: &str) {

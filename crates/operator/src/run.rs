@@ -227,7 +227,11 @@ async fn watch_slices(operator: &Operator, readiness: &Readiness) {
     feed.watch(
         typed::<EndpointSlice>(&operator.client),
         SliceFacts::from,
-        |index, change| index.change_slices(change, clock::now()),
+        |index, change| {
+            let touched = index.change_slices(change, clock::now());
+            operator.metrics.ready_resolvers(index);
+            touched
+        },
         |index, scope, health| index.change_sight("EndpointSlice", scope, health, clock::now()),
         listed,
     )

@@ -1,8 +1,12 @@
 //! The Helm chart: what it renders, and its life on a cluster.
 
+mod farewell;
 mod life;
+mod policies;
 mod release;
 mod rendering;
+mod roles;
+mod traffic;
 mod values;
 
 use anyhow::{Context, Result, ensure};
@@ -37,9 +41,32 @@ fn template(set: &str, args: &[&str]) -> Result<Output> {
     helm.output().context("running helm: make chart")
 }
 
-fn rendered(set: &str) -> Result<Vec<Value>> {
-    let text = succeeded(&template(set, &[])?)?;
+fn rendered(set: &str, args: &[&str]) -> Result<Vec<Value>> {
+    let text = succeeded(&template(set, args)?)?;
     Ok(serde_saphyr::from_multiple(&text)?)
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    let objects = objects.iter();
+    objects.filter(|object| object["kind"] == kind).collect()
+}
+
+/// Such as `Deployment/elasti-resolver`.
+fn named<'a>(objects: &'a [Value], wanted: &str) -> Result<&'a Value> {
+    let found = objects.iter().find(|object| name(object) == wanted);
+    found.with_context(|| format!("there is no {wanted}"))
+}
+
+fn matches(selector: &Value, labels: &Value) -> bool {
+    let mut wanted = selector["matchLabels"].as_object().into_iter().flatten();
+    wanted.all(|(key, value)| labels[key] == *value)
+}
+
+/// The environment of a Deployment or a Job.
+fn environment(object: &Value) -> Result<&Vec<Value>> {
+    let environment = &object["spec"]["template"]["spec"]["containers"][0]["env"];
+    let variables = environment.as_array();
+    variables.with_context(|| format!("{} has no environment", name(object)))
 }
 
 fn succeeded(output: &Output) -> Result<String> {

@@ -82,11 +82,14 @@ fn every_query_has_an_answer_and_alerts_tell_the_well_from_the_ill() -> Result<(
             seen = seen => seen,
         }?;
 
+        // They run, and are scraped, and nobody can use them.
+        let none = json!({"spec": {"selector": {"app": "nobody"}}}).to_string();
         place.kubectl_text(&[
             "--namespace=elasti",
-            "scale",
-            "deployment/elasti-resolver",
-            "--replicas=0",
+            "patch",
+            "service/elasti-resolver-service",
+            "--patch",
+            &none,
         ])?;
         prometheus.is("ElastiNoResolver", "pending").await
     })
