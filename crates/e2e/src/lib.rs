@@ -9,6 +9,7 @@ pub mod foreign;
 pub mod grpc;
 pub mod install;
 mod kind;
+pub mod kubeelasti;
 mod measured;
 mod namespace;
 mod place;

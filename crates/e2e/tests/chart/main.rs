@@ -1,6 +1,7 @@
 //! The Helm chart: what it renders, and its life on a cluster.
 
 mod farewell;
+mod from_kubeelasti;
 mod life;
 mod policies;
 mod release;

@@ -1,8 +1,8 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, FINALIZER, Mode, Phase, names};
 use elasti_e2e::{
-    fetch,
-    stage::{PATIENCE, Whole, scaled_object},
+    fetch, kubeelasti,
+    stage::{PATIENCE, Stage, Whole, scaled_object},
 };
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
@@ -30,18 +30,13 @@ fn what_kubeelasti_left_behind_is_taken_over_as_it_is() -> Result<()> {
         let stage = &whole.stage;
         stage.deploy("Deployment", 0).await?;
         place.put(paused()).await?;
-        place.put(elasti_service()).await?;
-        let api = stage.api::<ElastiService>();
-        let owner = api.get("web").await?.uid().context("it has a uid")?;
-        place.put(private_service(&owner)).await?;
-        place.put(slice()).await?;
-        let status = json!({"status": {
-            "lastReconciledTime": "2026-03-01T10:00:00Z",
-            "lastScaledUpTime": "2026-03-01T09:00:00Z",
-            "mode": "proxy",
-        }});
-        api.patch_status("web", &PatchParams::default(), &Patch::Merge(status))
+        let mut left = kubeelasti::elasti_service("web");
+        left["spec"]["autoscaler"] = json!({"type": "keda", "name": "web"});
+        let owner = leave_behind(stage, left, "proxy").await?;
+        place
+            .put(kubeelasti::private_service("web", &owner))
             .await?;
+        place.put(kubeelasti::slice("web", [FORMER])).await?;
 
         whole.start_operator().await?;
         let stage = &whole.stage;
@@ -56,7 +51,7 @@ fn what_kubeelasti_left_behind_is_taken_over_as_it_is() -> Result<()> {
         ensure!(answer == "GET /\n", "{answer}");
         stage.reaches(Phase::Awake, Mode::Serve).await?;
         ensure!(!is_paused(stage.place.namespace.name(), &stage.place.client).await?);
-        let taken = api.get("web").await?;
+        let taken = stage.api::<ElastiService>().get("web").await?;
         ensure!(taken.finalizers() == [FINALIZER], "{:?}", taken.metadata);
 
         stage.delete::<ElastiService>("web").await?;
@@ -72,6 +67,69 @@ fn what_kubeelasti_left_behind_is_taken_over_as_it_is() -> Result<()> {
         );
         Ok(())
     })
+}
+
+/// As its public service is, and a second load balancer is paid for it.
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn what_kubeelasti_left_awake_is_never_sent_to_resolvers() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let mut whole = Whole::set(place).await?;
+        whole.end_operator()?;
+        let stage = &whole.stage;
+        stage.deploy("Deployment", 1).await?;
+        stage.has_ready("web", 1).await?;
+        let owner = leave_behind(stage, kubeelasti::elasti_service("web"), "serve").await?;
+        let mut private = kubeelasti::private_service("web", &owner);
+        private["spec"]["type"] = json!("LoadBalancer");
+        place.put(private).await?;
+        let name = names::private_service("web");
+        let uid = stage.uid::<Service>(&name).await?;
+
+        let web = stage.reach("web", 80).await?;
+        whole.start_operator().await?;
+        let stage = &whole.stage;
+        let taken_over = async {
+            let is_ours = |service: &Service| {
+                let spec = service.spec.as_ref();
+                spec.and_then(|spec| spec.type_.as_deref()) == Some("ClusterIP")
+            };
+            let private = stage.until(&name, "it is ClusterIP", is_ours).await?;
+            ensure!(private.uid().as_ref() == Some(&uid), "it was made anew");
+            let ports = private.spec.and_then(|spec| spec.ports).unwrap_or_default();
+            ensure!(
+                ports.iter().all(|port| port.node_port.is_none()),
+                "{ports:?}"
+            );
+            stage.reaches(Phase::Awake, Mode::Serve).await?;
+            stage.has_no_resolver_slice("web").await
+        };
+        let visits = async {
+            loop {
+                let answer = fetch(&format!("http://{web}/")).await?;
+                ensure!(answer == "GET /\n", "{answer}");
+            }
+        };
+        tokio::select! {
+            taken_over = taken_over => taken_over?,
+            lost = visits => lost?,
+        }
+        stage.delete::<ElastiService>("web").await?;
+        let orphan = stage.api::<Service>().get_opt(&name).await?;
+        ensure!(orphan.is_none(), "{orphan:?}");
+        Ok(())
+    })
+}
+
+/// Gives its uid.
+async fn leave_behind(stage: &Stage<'_>, object: Value, mode: &str) -> Result<String> {
+    let left = stage.place.put(object).await?;
+    let status = Patch::Merge(kubeelasti::status(mode));
+    stage
+        .api::<ElastiService>()
+        .patch_status(&left.name_any(), &PatchParams::default(), &status)
+        .await?;
+    left.uid().context("it has a uid")
 }
 
 fn names_ours(slice: Option<&EndpointSlice>) -> bool {
@@ -97,61 +155,8 @@ async fn is_paused(namespace: &str, client: &kube::Client) -> Result<bool> {
     Ok(paused && annotations.contains_key(PAUSED_REPLICAS))
 }
 
-fn elasti_service() -> Value {
-    json!({
-        "apiVersion": "elasti.truefoundry.com/v1alpha1",
-        "kind": "ElastiService",
-        "metadata": {"name": "web", "finalizers": [FINALIZER]},
-        "spec": {
-            "minTargetReplicas": 1,
-            "service": "web",
-            "cooldownPeriod": 900,
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "deployments", "name": "web"},
-            "triggers": [],
-            "autoscaler": {"type": "keda", "name": "web"},
-        },
-    })
-}
-
 fn paused() -> Value {
     let mut paused = scaled_object("web");
     paused["metadata"]["annotations"] = json!({(PAUSED): "true", (PAUSED_REPLICAS): "0"});
     paused
-}
-
-/// With an address, which ours have not.
-fn private_service(owner: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": names::private_service("web"),
-            "ownerReferences": [{
-                "apiVersion": "elasti.truefoundry.com/v1alpha1",
-                "kind": "ElastiService",
-                "name": "web",
-                "uid": owner,
-                "controller": true,
-            }],
-        },
-        "spec": {
-            "selector": {"of": "web"},
-            "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
-        },
-    })
-}
-
-/// Without an owner, and without a word on who manages it.
-fn slice() -> Value {
-    json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": names::resolver_slice("web"),
-            "labels": {"kubernetes.io/service-name": "web"},
-        },
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "protocol": "TCP", "port": 8012}],
-        "endpoints": [{"addresses": [FORMER]}],
-    })
 }
