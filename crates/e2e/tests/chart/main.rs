@@ -1,7 +1,6 @@
 //! The Helm chart: what it renders, and its life on a cluster.
 
 mod farewell;
-mod from_kubeelasti;
 mod life;
 mod policies;
 mod release;

@@ -24,13 +24,6 @@ impl<'a> Release<'a> {
         Ok(release)
     }
 
-    /// Of another chart, which can become one of ours.
-    pub async fn install_other(place: &'a Place, chart: &str) -> Result<Self> {
-        let release = Self::named(place, "elasti")?;
-        release.run("install", &[chart]).await?;
-        Ok(release)
-    }
-
     /// Another one in the same namespace.
     pub async fn beside(&self, name: &'static str, values: &[&str]) -> Result<Self> {
         let release = Self {
