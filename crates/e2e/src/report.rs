@@ -203,7 +203,7 @@ impl Row {
 fn number(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value}")
-    } else if value.abs() < 0.1 {
+    } else if value.abs() < 10.0 {
         format!("{value:.3}")
     } else {
         format!("{value:.2}")

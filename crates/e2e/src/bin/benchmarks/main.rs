@@ -50,6 +50,8 @@ fn run(cli: &Cli) -> Result<()> {
     for path in &cli.figures {
         report.parts.append(&mut read(path)?.parts);
     }
+    // Of a run that was interrupted.
+    report.parts.retain(|part| !part.rows.is_empty());
     fs::create_dir_all(&cli.folder)?;
     let plots = plot::draw(&report, &cli.folder)?;
     raw::write(&report, &cli.folder)?;
