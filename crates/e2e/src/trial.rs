@@ -241,7 +241,10 @@ impl<'a> Trial<'a> {
                     self.ledger.asks_again();
                     sleep(AGAIN).await;
                 }
-                Err(error) => return self.ledger.lost(format!("{error:#}")),
+                Err(error) => {
+                    let waited = began.elapsed();
+                    return self.ledger.lost(format!("{error:#} after {waited:.1?}"));
+                }
             }
         }
     }

@@ -10,14 +10,17 @@ use elasti_operator::Parts;
 use elasti_runtime::{
     admin, client,
     lease::{Claim, Leadership},
-    logs,
+    listen, logs,
     readiness::Readiness,
     sentry, shutdown,
 };
 use kube::Config;
 use prometheus::Registry;
 use std::{io, process::ExitCode, time::Duration};
-use tokio::{net::TcpListener, time::timeout};
+use tokio::{
+    net::{self, TcpListener},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 /// An API server that does not even answer is given up soon, and tried again.
@@ -143,17 +146,19 @@ async fn listener(address: &str) -> Result<Option<TcpListener>> {
     if address == "0" {
         return Ok(None);
     }
-    let bound = match address.strip_prefix(':') {
-        // A host without IPv6 has no address of that kind to listen on.
-        Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                TcpListener::bind(format!("0.0.0.0:{port}")).await
-            }
-            bound => bound,
-        },
-        None => TcpListener::bind(address).await,
+    let bound = match address.strip_prefix(':').map(str::parse) {
+        Some(port) => listen::everywhere(
+            port.with_context(|| format!("{address:?}: a port is a number up to 65535"))?,
+        ),
+        None => listen_at(address).await,
     };
     bound
         .map(Some)
         .with_context(|| format!("listening on {address}"))
+}
+
+async fn listen_at(address: &str) -> io::Result<TcpListener> {
+    let mut resolved = net::lookup_host(address).await?;
+    let address = resolved.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    listen::at(address)
 }

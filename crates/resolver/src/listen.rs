@@ -1,12 +1,12 @@
 //! One listener for each port that stands for a service, opened and closed as services come and go.
 
 use crate::{alive::watch_over, proxy::Proxy, route::Table};
-use elasti_runtime::readiness::Pending;
+use elasti_runtime::{listen::everywhere, readiness::Pending};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::SocketAddr,
     sync::Arc,
     time::Duration,
 };
@@ -52,14 +52,8 @@ pub async fn farewell(arrivals: &Mutex<Option<Instant>>, least: Duration) {
     }
 }
 
-/// On every address; a host without IPv6 has none of that kind.
-pub async fn bind(port: u16) -> io::Result<TcpListener> {
-    let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?
-        }
-        bound => bound?,
-    };
+pub fn bind(port: u16) -> io::Result<TcpListener> {
+    let listener = everywhere(port)?;
     watch_over(&listener, FORGOTTEN);
     Ok(listener)
 }
@@ -93,7 +87,7 @@ impl Listeners {
                 let Entry::Vacant(vacant) = open.entry(port) else {
                     continue;
                 };
-                match self.open(port).await {
+                match self.open(port) {
                     Ok(closed) => drop(vacant.insert(closed)),
                     Err(error) => {
                         tracing::error!(port, %error, "Cannot listen on a port");
@@ -112,8 +106,8 @@ impl Listeners {
         }
     }
 
-    async fn open(&self, port: u16) -> io::Result<CancellationToken> {
-        let listener = bind(port).await?;
+    fn open(&self, port: u16) -> io::Result<CancellationToken> {
+        let listener = bind(port)?;
         let closed = self.stop.child_token();
         let (this, token) = (self.clone(), closed.clone());
         let first = self.proxy.table().by_port.get(&port).cloned();
@@ -183,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn clients_are_watched_over_as_their_listener_is() {
-        let listener = bind(0).await.unwrap();
+        let listener = bind(0).unwrap();
         let port = listener.local_addr().unwrap().port();
         let _client = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();

@@ -98,9 +98,7 @@ async fn work(cli: Cli) -> Result<()> {
     let routes = parts
         .internal_routes()
         .merge(admin::router(registry, readiness, no_pages()));
-    let internal = listen::bind(cli.port)
-        .await
-        .with_context(|| format!("opening port {}", cli.port))?;
+    let internal = listen::bind(cli.port).with_context(|| format!("opening port {}", cli.port))?;
     let ended = CancellationToken::new();
     let serve = admin::serve(internal, routes, ended.clone());
     let resolve = async {

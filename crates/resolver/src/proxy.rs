@@ -9,6 +9,7 @@ mod http;
 mod idle;
 mod line;
 pub mod peek;
+mod sieve;
 mod tcp;
 pub mod upstream;
 mod wire;
@@ -19,6 +20,7 @@ use self::{
     http::Unanswered,
     idle::Streams,
     peek::{Spoken, has_preface, peek, unless_left},
+    sieve::Sieve,
     tcp::turn_away,
     upstream::Upstreams,
     wire::Wire,
@@ -279,7 +281,7 @@ impl Proxy {
             .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Sieve::of_client(stream)), service);
         let mut connection = pin!(connection);
         let to_the_pods = async {
             match room {

@@ -143,7 +143,6 @@ impl Parts {
             arrivals: Arc::default(),
         };
         let named = listen::bind(settings.proxy_port)
-            .await
             .with_context(|| format!("opening the proxy port {}", settings.proxy_port))?;
         let bound = readiness.register("listeners");
         let operators_known = knock::Operators::new(known, settings.token.clone(), metrics.clone());

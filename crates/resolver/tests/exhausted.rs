@@ -94,7 +94,7 @@ fn a_listener_outlives_a_time_without_files() {
             stop: CancellationToken::new(),
             arrivals: Arc::default(),
         };
-        let listener = bind(0).await.unwrap();
+        let listener = bind(0).unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move { listeners.named(listener).await });
         let socket = TcpSocket::new_v4().unwrap();

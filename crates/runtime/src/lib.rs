@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod client;
 pub mod lease;
+pub mod listen;
 pub mod logs;
 pub mod pool;
 pub mod readiness;

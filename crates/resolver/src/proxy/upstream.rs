@@ -2,6 +2,7 @@
 
 use super::{
     heard::{Heard, Listened},
+    sieve::Sieve,
     wire::Wire,
 };
 use crate::{
@@ -223,7 +224,7 @@ impl Upstreams {
             .max_header_list_size(super::MAX_HEAD as u32)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(Sieve::of_target(stream)))
             .await;
         let (sender, mut connection) = handshake.map_err(io::Error::other)?;
         let (allowed, most) = watch::channel(0);

@@ -447,7 +447,7 @@ async fn whoever_is_in_the_queue_when_a_port_is_closed_is_served() {
         stop: CancellationToken::new(),
         arrivals: Arc::default(),
     };
-    let listener = bind(0).await.unwrap();
+    let listener = bind(0).unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut queue = Vec::new();
     for _ in 0..5 {
@@ -484,7 +484,7 @@ async fn connections_beyond_the_limit_wait_their_turn_and_unused_ports_take_none
     };
     let mut addresses = Vec::new();
     for _ in 0..3 {
-        let listener = bind(0).await.unwrap();
+        let listener = bind(0).unwrap();
         let port = listener.local_addr().unwrap().port();
         addresses.push(([127, 0, 0, 1], port).into());
         let listeners = listeners.clone();

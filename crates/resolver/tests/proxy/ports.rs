@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 #[tokio::test]
 async fn a_port_is_open_for_as_long_as_it_stands_for_a_service() {
     let (stage, _target) = Stage::awake(Setting::default()).await;
-    let free = bind(0).await.unwrap().local_addr().unwrap().port();
+    let free = bind(0).unwrap().local_addr().unwrap().port();
     let listeners = Listeners {
         proxy: stage.proxy.clone(),
         tasks: TaskTracker::new(),

@@ -653,3 +653,57 @@ async fn what_was_measured_can_be_read() {
     assert_eq!(stage.counted("incoming_requests", "web"), 1);
     assert_eq!(stage.counted("host_extraction_count", "port"), 1);
 }
+
+fn frames(parts: Vec<Bytes>) -> AnyBody {
+    let frames = parts.into_iter().map(|part| Ok(Frame::data(part)));
+    StreamBody::new(futures::stream::iter(frames)).boxed_unsync()
+}
+
+#[tokio::test]
+async fn a_target_whose_answers_have_empty_parts_keeps_those_who_share_its_connection() {
+    let stage = Stage::new().await;
+    let (events, source) = mpsc::channel(1);
+    let source = Arc::new(tokio::sync::Mutex::new(source));
+    let (target, _tasks) = serving(move |request: Request<Incoming>| {
+        let source = source.clone();
+        async move {
+            if request.uri().path() != "/events" {
+                return Response::new(frames(vec![Bytes::new(), Bytes::from("said")]));
+            }
+            let events = futures::stream::unfold(source, |source| async {
+                let data = source.lock().await.recv().await?;
+                Some((Ok::<_, Infallible>(Frame::data(data)), source))
+            });
+            Response::new(StreamBody::new(events).boxed_unsync())
+        }
+    })
+    .await;
+    stage.ready(&[target]);
+    stage.room.set_proxied(true);
+    let mut client = http2(stage.address).await;
+    let request = |path| Request::get(path).body(Full::default()).unwrap();
+    let listening = client.send_request(request("http://web.shop/events")).await;
+    let mut listening = listening.unwrap().into_body();
+    for _ in 0..150 {
+        let answer = client.send_request(request("http://web.shop/")).await;
+        assert_eq!(text(answer.unwrap()).await, "said");
+    }
+    events.send(Bytes::from("news")).await.unwrap();
+    let heard = timeout(SOON, listening.frame()).await.expect("at once");
+    assert_eq!(heard.unwrap().unwrap().into_data().unwrap(), "news");
+}
+
+#[tokio::test]
+async fn a_body_with_many_empty_parts_arrives() {
+    let (stage, _target) = Stage::awake(Setting::default()).await;
+    let stream = TcpStream::connect(stage.address).await.unwrap();
+    let handshake =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (mut client, connection) = handshake.unwrap();
+    tokio::spawn(connection);
+    let mut parts = vec![Bytes::new(); 150];
+    parts.push(Bytes::from("words"));
+    let request = Request::post("http://web.shop/").body(frames(parts));
+    let answer = client.send_request(request.unwrap()).await.unwrap();
+    assert_eq!(text(answer).await, "POST / words");
+}

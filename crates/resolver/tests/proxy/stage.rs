@@ -6,6 +6,7 @@ use elasti_resolver::{
     room::{House, Limits, Room},
     route::{Naming, Speaks, Table, Way},
 };
+use elasti_runtime::listen;
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Request, Response,
@@ -18,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::{
     collections::HashMap,
     convert::Infallible,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -27,13 +28,14 @@ use std::{
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::{mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) const PORT: &str = "http";
+const LOCAL: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// One service behind a routed port.
@@ -127,7 +129,7 @@ impl Stage {
             leaving.clone(),
             drain.clone(),
         );
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = listen::at(LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
         let (mut tasks, serving) = (JoinSet::new(), proxy.clone());
         let served = way.clone();
@@ -138,7 +140,7 @@ impl Stage {
                 tokio::spawn(async move { proxy.routed(way, stream, client, None).await });
             }
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = listen::at(LOCAL).unwrap();
         let named = listener.local_addr().unwrap();
         let serving = proxy.clone();
         tasks.spawn(async move {
@@ -235,7 +237,7 @@ impl Target {
         F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
         R: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = listen::at(LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
@@ -340,7 +342,7 @@ pub(crate) async fn heard(client: &mut TcpStream) -> String {
 
 /// A target that says what it is told to, once it has heard the end of a head, on each connection.
 pub(crate) async fn parrot(answer: &'static str) -> (SocketAddr, JoinSet<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = listen::at(LOCAL).unwrap();
     let address = listener.local_addr().unwrap();
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {

@@ -19,7 +19,7 @@ async fn nobody_is_told_that_a_service_is_unknown_before_all_are_known() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("http://{}", silent.local_addr().unwrap());
     let client = kube::Client::try_from(kube::Config::new(server.parse().unwrap())).unwrap();
-    let free = bind(0).await.unwrap().local_addr().unwrap().port();
+    let free = bind(0).unwrap().local_addr().unwrap().port();
     let (registry, readiness) = (prometheus::Registry::new(), Readiness::new());
     let parts = Parts::new(client, settings(free), &registry, readiness.clone()).unwrap();
     let early = async {

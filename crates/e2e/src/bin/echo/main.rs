@@ -12,13 +12,9 @@ mod tcp;
 mod tls;
 
 use anyhow::{Context, Result, bail};
+use elasti_runtime::listen;
 use http::Answers;
-use std::{
-    env,
-    net::{IpAddr, Ipv6Addr},
-    str::FromStr,
-    time::Duration,
-};
+use std::{env, net::IpAddr, str::FromStr, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
     signal::unix::{SignalKind, signal},
@@ -62,21 +58,21 @@ async fn serve(doors: Doors) -> Result<()> {
     let mut listeners = JoinSet::new();
     let own = doors.own.unwrap_or(PORT);
     for port in doors.http.into_iter().chain([own]) {
-        let (listener, answers) = (bind(port).await?, answers.clone());
+        let (listener, answers) = (bind(port)?, answers.clone());
         listeners.spawn(accept(listener, doors.snub, move |stream| {
             http::serve(stream, answers.clone())
         }));
     }
     if let Some(port) = doors.tcp {
         let echo = |stream| tcp::echo(stream, "");
-        listeners.spawn(accept(bind(port).await?, doors.snub, echo));
+        listeners.spawn(accept(bind(port)?, doors.snub, echo));
     }
     if let Some(port) = doors.greeting {
         let greet = |stream| tcp::echo(stream, tcp::GREETING);
-        listeners.spawn(accept(bind(port).await?, doors.snub, greet));
+        listeners.spawn(accept(bind(port)?, doors.snub, greet));
     }
     if let Some(port) = doors.tls {
-        let (listener, acceptor) = (bind(port).await?, tls::acceptor()?);
+        let (listener, acceptor) = (bind(port)?, tls::acceptor()?);
         listeners.spawn(accept(listener, doors.snub, move |stream| {
             tls::serve(acceptor.clone(), stream, answers.clone())
         }));
@@ -88,8 +84,8 @@ async fn serve(doors: Doors) -> Result<()> {
     }
 }
 
-async fn bind(port: u16) -> Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await;
+fn bind(port: u16) -> Result<TcpListener> {
+    let listener = listen::everywhere(port);
     listener.with_context(|| format!("listening on {port}"))
 }
 
