@@ -37,7 +37,7 @@ use std::{
 use tokio::time;
 use tower::{BoxError, filter::FilterLayer};
 
-const RECONCILERS: usize = 8;
+const RECONCILERS: usize = 32;
 const WAKERS: usize = 16;
 const ASKERS: usize = 128;
 const DIALLERS: usize = 32;
