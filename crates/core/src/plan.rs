@@ -139,7 +139,12 @@ pub enum Autoscaler {
     None,
     Missing,
     Running,
+    /// By us.
     Paused,
+    /// Paused by somebody else: it does nothing, and is left as it is.
+    Resting,
+    /// Paused by somebody else at a number of replicas, at which it keeps the target.
+    Pinning,
     /// It cannot be watched.
     Unknown,
 }
@@ -202,6 +207,7 @@ pub enum Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
+    AutoscalerPinning,
     AutoscalerUnknown,
     Blind,
     Conflict,

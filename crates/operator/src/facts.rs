@@ -4,6 +4,7 @@ use crate::{few::Texts, readiness::Unaskable};
 use elasti_api::{
     ElastiService, ElastiServiceSpec, ElastiServiceStatus, FINALIZER, Readiness, names,
 };
+use elasti_core::plan::Autoscaler;
 use elasti_runtime::pool::{Pool, shared};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -102,10 +103,17 @@ pub(crate) struct TargetFacts {
 }
 
 /// A KEDA ScaledObject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScaledObjectFacts {
-    pub(crate) paused: bool,
+    /// Whether it has annotations at all.
+    pub(crate) annotated: bool,
+    pub(crate) paused: Option<Arc<str>>,
+    pub(crate) paused_replicas: Option<Arc<str>>,
 }
+
+/// KEDA takes its orders from annotations. What KubeElasti writes, and so do we, is `true` and `0`.
+pub(crate) const PAUSED: &str = "autoscaling.keda.sh/paused";
+pub(crate) const PAUSED_REPLICAS: &str = "autoscaling.keda.sh/paused-replicas";
 
 pub(crate) const MANAGED_BY: &str = "elasti-operator";
 pub(crate) const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
@@ -316,11 +324,25 @@ impl SliceFacts {
 
 impl From<DynamicObject> for ScaledObjectFacts {
     fn from(object: DynamicObject) -> Self {
-        let annotation = |name: &str| object.annotations().get(name).map(String::as_str);
-        // Somebody who pauses it without a number of replicas has reasons of their own.
+        let annotation = |name: &str| object.annotations().get(name).map(|text| shared(text));
         Self {
-            paused: annotation("autoscaling.keda.sh/paused") == Some("true")
-                && annotation("autoscaling.keda.sh/paused-replicas") == Some("0"),
+            annotated: object.metadata.annotations.is_some(),
+            paused: annotation(PAUSED),
+            paused_replicas: annotation(PAUSED_REPLICAS),
+        }
+    }
+}
+
+impl ScaledObjectFacts {
+    /// As KEDA reads them: a number comes first, and whatever is not plainly false is true.
+    pub(crate) fn autoscaler(&self) -> Autoscaler {
+        match (self.paused.as_deref(), self.paused_replicas.as_deref()) {
+            (Some("true"), Some("0")) => Autoscaler::Paused,
+            (_, Some(_)) => Autoscaler::Pinning,
+            (None | Some("0" | "f" | "F" | "false" | "False" | "FALSE"), None) => {
+                Autoscaler::Running
+            }
+            (Some(_), None) => Autoscaler::Resting,
         }
     }
 }

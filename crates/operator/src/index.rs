@@ -203,13 +203,16 @@ impl Index {
         !self.by_scaled_object.is_empty()
     }
 
+    pub(crate) fn scaled_object_facts(&self, key: &Key) -> Option<&ScaledObjectFacts> {
+        self.scaled_objects.get(key)
+    }
+
     pub(crate) fn scaled_object(&self, key: &Key) -> Autoscaler {
         let own = Scope::Namespace(key.namespace.clone());
         let healths = &self.scaled_objects_healths;
         let health = healths.get(&Scope::All).or_else(|| healths.get(&own));
         match (self.scaled_objects.get(key), health) {
-            (Some(facts), Some(Health::Synced)) if facts.paused => Autoscaler::Paused,
-            (Some(_), Some(Health::Synced)) => Autoscaler::Running,
+            (Some(facts), Some(Health::Synced)) => facts.autoscaler(),
             (None, Some(Health::Synced)) | (_, Some(Health::Absent(_))) => Autoscaler::Missing,
             _ => Autoscaler::Unknown,
         }

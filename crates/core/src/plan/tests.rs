@@ -94,6 +94,47 @@ fn an_idle_target_falls_asleep_in_order() {
 }
 
 #[test]
+fn a_pause_of_somebody_else_is_left_as_it_is() {
+    let settled = Observed {
+        autoscaler: Autoscaler::Resting,
+        slices: Slices::Current { since: at(100) },
+        ..idle_service()
+    };
+    assert_eq!(
+        planned(&settled, 103).steps,
+        [Step::ScaleToZero { from: 1 }],
+        "it rests already"
+    );
+    let deleting = Observed {
+        deleting_since: Some(at(200)),
+        autoscaler: Autoscaler::Resting,
+        ..sleeping_service()
+    };
+    let knocked = Observed {
+        last_knock: Some(at(200)),
+        autoscaler: Autoscaler::Pinning,
+        ..sleeping_service()
+    };
+    for observed in [deleting, knocked] {
+        assert_eq!(
+            planned(&observed, 200).steps,
+            [Step::ScaleUp { replicas: 2 }]
+        );
+    }
+}
+
+#[test]
+fn what_an_autoscaler_keeps_up_does_not_fall_asleep() {
+    let observed = Observed {
+        autoscaler: Autoscaler::Pinning,
+        ..idle_service()
+    };
+    let plan = planned(&observed, 103);
+    assert_eq!(plan.steps, [], "or they would scale it in turns");
+    assert_eq!(plan.note, Some(Note::AutoscalerPinning));
+}
+
+#[test]
 fn traffic_at_the_last_look_means_stepping_back() {
     let observed = Observed {
         slices: Slices::Current { since: at(100) },
@@ -608,6 +649,8 @@ fn anything() -> impl Strategy<Value = Observed> {
                     Autoscaler::Missing,
                     Autoscaler::Running,
                     Autoscaler::Paused,
+                    Autoscaler::Resting,
+                    Autoscaler::Pinning,
                 ][usize::from(autoscaler)],
                 opinion,
                 last_knock: knock.map(at),

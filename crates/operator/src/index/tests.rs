@@ -96,6 +96,32 @@ fn the_older_of_two_that_name_one_service_has_it() {
 }
 
 #[test]
+fn a_pause_is_ours_only_if_it_says_what_we_write() {
+    let read = |annotations: serde_json::Value| {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "keda.sh/v1alpha1",
+            "kind": "ScaledObject",
+            "metadata": {"name": "web", "namespace": "shop", "annotations": annotations},
+        }))
+        .unwrap();
+        ScaledObjectFacts::from(object).autoscaler()
+    };
+    let (paused, replicas) = (crate::facts::PAUSED, crate::facts::PAUSED_REPLICAS);
+    for (annotations, expected) in [
+        (json!(null), Autoscaler::Running),
+        (json!({paused: "false"}), Autoscaler::Running),
+        (json!({paused: "true", replicas: "0"}), Autoscaler::Paused),
+        (json!({paused: "true"}), Autoscaler::Resting),
+        (json!({paused: "yes"}), Autoscaler::Resting),
+        (json!({paused: "true", replicas: "3"}), Autoscaler::Pinning),
+        (json!({paused: "false", replicas: "0"}), Autoscaler::Pinning),
+        (json!({replicas: "3"}), Autoscaler::Pinning),
+    ] {
+        assert_eq!(read(annotations.clone()), expected, "{annotations}");
+    }
+}
+
+#[test]
 fn endpoints_touch_those_who_name_their_service() {
     let mut index = index();
     index.change_declared(

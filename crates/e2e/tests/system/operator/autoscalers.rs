@@ -77,6 +77,39 @@ fn deleting_it_resumes_keda() -> Result<()> {
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]
+fn a_pause_of_its_owner_stays_as_it_is() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        stage.install(KEDA).await?;
+        let operator = stage.operator().await?;
+        let meter = Meter::idle(place).await?;
+        stage.deploy("Deployment", 1).await?;
+        let mut paused = scaled_object("web");
+        paused["metadata"]["annotations"] = json!({PAUSED: "true"});
+        place.put(paused).await?;
+        stage
+            .declare(json!({"triggers": meter.triggers(), "autoscaler": keda("web")}))
+            .await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let asleep = annotated(&stage, "web", Some("true"), None).await?;
+        stage
+            .condition("web", "AutoscalerFound", "True", "PausedByOthers")
+            .await?;
+        stage.sleep_no_more().await?;
+        operator.knock("web").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        stage.delete::<ElastiService>("web").await?;
+        let left = annotated(&stage, "web", Some("true"), None).await?;
+        ensure!(
+            asleep.resource_version() == left.resource_version(),
+            "somebody wrote to it"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
 fn another_scaled_object_is_taken_and_the_old_one_resumed() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
