@@ -415,6 +415,12 @@ impl Index {
             .collect()
     }
 
+    /// Whoever names one next waits until they are listed anew.
+    pub(crate) fn drop_scaled_objects(&mut self) {
+        self.scaled_objects.clear();
+        self.scaled_objects_healths.clear();
+    }
+
     pub(crate) fn change_scaled_objects(&mut self, change: Change<ScaledObjectFacts>) -> Touched {
         changed(&mut self.scaled_objects, change)
             .iter()

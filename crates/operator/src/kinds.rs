@@ -6,6 +6,7 @@ use crate::{
     facts::TargetFacts,
     feed::{Feed, dynamic},
     index::Kind,
+    metrics::Vision,
     operator::Operator,
     readiness::readiness,
 };
@@ -53,10 +54,12 @@ pub(crate) async fn work(operator: Arc<Operator>) {
 }
 
 async fn watch_kind(operator: Arc<Operator>, kind: Kind) {
-    let (resource, path) = discovered(&operator, &kind).await;
+    let vision = operator.metrics.vision(&kind.api_version, &kind.kind);
+    let (resource, path) = discovered(&operator, &kind, &vision).await;
     let feed = Feed {
         operator: &operator,
         name: &kind.kind,
+        vision,
         scopes: operator.settings.scopes(),
         selector: "",
     };
@@ -72,7 +75,11 @@ async fn watch_kind(operator: Arc<Operator>, kind: Kind) {
 
 /// The API server knows a kind's plural and where it keeps its replicas; until it says so, that is
 /// reported and asked again.
-async fn discovered(operator: &Operator, kind: &Kind) -> (ApiResource, String) {
+async fn discovered(
+    operator: &Operator,
+    kind: &Kind,
+    vision: &Vision<'_>,
+) -> (ApiResource, String) {
     let mut told = String::new();
     loop {
         match discover(&operator.client, kind).await {
@@ -81,8 +88,9 @@ async fn discovered(operator: &Operator, kind: &Kind) -> (ApiResource, String) {
                 return (resource, path);
             }
             Err(error) => {
+                vision.is_clear(false);
                 if error != told {
-                    tracing::warn!(kind = kind.kind, error, "Cannot watch a kind of targets");
+                    tracing::warn!(kind = kind.kind, error, "Watch fails");
                     told.clone_from(&error);
                 }
                 let health = Health::Failing(error);

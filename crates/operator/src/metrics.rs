@@ -32,6 +32,12 @@ pub(crate) struct Metrics {
 /// The watches of one kind, counted while they live.
 pub(crate) struct Watches(IntGauge, i64);
 
+/// Whether a kind can be seen, told for as long as anybody wants to.
+pub(crate) struct Vision<'a> {
+    gauge: &'a IntGaugeVec,
+    labels: [&'a str; 2],
+}
+
 const SUCCESS: &str = "success";
 
 // === impl Metrics ===
@@ -51,7 +57,7 @@ impl Metrics {
         Ok(Self {
             ledger: Arc::default(),
             informers: registered(registry, IntGaugeVec::new(informers, &["informer_name"])?)?,
-            watch: registered(registry, IntGaugeVec::new(watch, &["kind"])?)?,
+            watch: registered(registry, IntGaugeVec::new(watch, &["kind", "api_version"])?)?,
             knock: registered(registry, IntCounterVec::new(knock, &["result"])?)?,
             resolvers: registered(registry, IntGauge::with_opts(resolvers)?)?,
             kinds: Mutex::default(),
@@ -146,8 +152,11 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn watch_health(&self, kind: &str, well: bool) {
-        self.watch.with_label_values(&[kind]).set(well.into());
+    pub(crate) fn vision<'a>(&'a self, api_version: &'a str, kind: &'a str) -> Vision<'a> {
+        Vision {
+            gauge: &self.watch,
+            labels: [kind, api_version],
+        }
     }
 
     pub(crate) fn ready_resolvers(&self, index: &Index) {
@@ -192,5 +201,49 @@ fn registered<C: Collector + Clone + 'static>(
 impl Drop for Watches {
     fn drop(&mut self) {
         self.0.sub(self.1);
+    }
+}
+
+// === impl Vision ===
+
+impl Vision<'_> {
+    pub(crate) fn is_clear(&self, clear: bool) {
+        self.gauge.with_label_values(&self.labels).set(clear.into());
+    }
+}
+
+impl Drop for Vision<'_> {
+    fn drop(&mut self) {
+        // Nothing was told yet, if there is nothing to remove.
+        let _ = self.gauge.remove_label_values(&self.labels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_health_of_its_own_while_somebody_uses_it() {
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry).unwrap();
+        let told = || -> Vec<f64> {
+            let families = registry.gather();
+            let health = families
+                .iter()
+                .find(|f| f.name().ends_with("watch_healthy"));
+            let told = health.into_iter().flat_map(|family| family.get_metric());
+            told.map(|metric| metric.get_gauge().get_value()).collect()
+        };
+        let ours = metrics.vision("apps/v1", "Deployment");
+        let theirs = metrics.vision("example.com/v1", "Deployment");
+        assert!(told().is_empty(), "nothing is known yet");
+        ours.is_clear(true);
+        theirs.is_clear(false);
+        let mut both = told();
+        both.sort_by(f64::total_cmp);
+        assert_eq!(both, [0.0, 1.0]);
+        drop(theirs);
+        assert_eq!(told(), [1.0], "nobody uses the other any more");
     }
 }
