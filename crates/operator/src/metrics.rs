@@ -110,6 +110,11 @@ impl Metrics {
             self.ledger
                 .enter(key, |account| *account.came.of(error) += 1);
         }
+        let mode = match declared {
+            Declared::Understood(object) => object.status.as_ref().and_then(|status| status.mode),
+            Declared::Malformed(_) => None,
+        };
+        self.ledger.enter(key, |account| account.mode = mode);
     }
 
     pub(crate) fn handled(&self, kind: &str, touched: &Touched) {
@@ -144,12 +149,6 @@ impl Metrics {
         let labels = (about.service.as_str().into(), target.into(), error);
         self.ledger
             .enter(key, |account| *account.scaled.of(labels) += 1);
-    }
-
-    pub(crate) fn mode(&self, key: &Key, mode: Option<Mode>) {
-        if mode.is_some() {
-            self.ledger.enter(key, |account| account.mode = mode);
-        }
     }
 
     pub(crate) fn vision<'a>(&'a self, api_version: &'a str, kind: &'a str) -> Vision<'a> {
@@ -222,6 +221,37 @@ impl Drop for Vision<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::Timestamp;
+    use kube::api::DynamicObject;
+    use serde_json::json;
+
+    #[test]
+    fn the_mode_is_what_the_status_says_whoever_wrote_it() {
+        let metrics = Metrics::new(&Registry::new()).unwrap();
+        let index = Index::new(
+            Key::new("elasti", "resolvers"),
+            1..=9,
+            Timestamp::UNIX_EPOCH,
+        );
+        let web = Key::new("shop", "web");
+        let told = |mode: Option<&str>| {
+            let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+            let object: DynamicObject = serde_json::from_value(json!({
+                "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"service": "web", "scaleTargetRef": target},
+                "status": {"mode": mode},
+            }))
+            .unwrap();
+            metrics.declared(&index, &Change::Applied(web.clone(), object.into()));
+            let text: String = metrics.ledger.pages().collect();
+            let mut lines = text.lines();
+            let line = lines.find(|line| line.starts_with("elasti_operator_mode{"));
+            line.map(|line| line.ends_with(" 1"))
+        };
+        assert_eq!(told(Some("proxy")), Some(true));
+        assert_eq!(told(Some("serve")), Some(false));
+        assert_eq!(told(None), None);
+    }
 
     #[test]
     fn each_kind_has_a_health_of_its_own_while_somebody_uses_it() {

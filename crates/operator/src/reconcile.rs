@@ -337,7 +337,6 @@ async fn report(
         first_knock: memory.first_knock,
         now,
     });
-    operator.metrics.mode(key, after.mode);
     say::dry_run(operator, &view.object, &after);
     write(operator, key, &view.object, &after).await
 }
