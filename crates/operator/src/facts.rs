@@ -93,7 +93,8 @@ pub(crate) struct SliceFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TargetFacts {
     pub(crate) uid: Option<Box<str>>,
-    pub(crate) replicas: i32,
+    /// Unknown where nobody may read which field counts them.
+    pub(crate) replicas: Option<i32>,
     /// Ready replicas, where its status tells.
     pub(crate) ready: Option<i32>,
     /// Whether its status is of an earlier generation.

@@ -184,7 +184,7 @@ fn a_target_is_missing_only_once_its_kind_is_listed() {
             key("web"),
             TargetFacts {
                 uid: None,
-                replicas: 3,
+                replicas: Some(3),
                 ready: None,
                 lagging: false,
                 readiness: Err(Unaskable::NoTemplate),
