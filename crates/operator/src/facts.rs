@@ -1,6 +1,6 @@
 //! What decisions need of the objects around an ElastiService, and no more.
 
-use crate::{few::Texts, readiness::Unaskable};
+use crate::{apply::FIELD_MANAGER, few::Texts, readiness::Unaskable};
 use elasti_api::{
     ElastiService, ElastiServiceSpec, ElastiServiceStatus, FINALIZER, Readiness, names,
 };
@@ -20,6 +20,7 @@ use k8s_openapi::{
 use kube::{ResourceExt, api::DynamicObject};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::Value;
 use std::{
     mem,
     ops::Deref,
@@ -64,6 +65,7 @@ pub(crate) struct Malformed {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceFacts {
     pub(crate) kind: Arc<str>,
+    /// Of one that belongs to an ElastiService, those that we wrote.
     pub(crate) labels: Texts,
     pub(crate) annotations: Texts,
     pub(crate) selector: Texts,
@@ -229,6 +231,9 @@ impl From<Service> for ServiceFacts {
     fn from(mut service: Service) -> Self {
         service.annotations_mut().remove(LAST_APPLIED);
         let owner = owner(&service.metadata);
+        if owner.is_some() {
+            keep_our_labels(&mut service.metadata);
+        }
         let spec = service.spec.unwrap_or_default();
         Self {
             kind: shared(spec.type_.as_deref().unwrap_or("ClusterIP")),
@@ -252,6 +257,20 @@ impl From<Service> for ServiceFacts {
             headless: spec.cluster_ip.as_deref() == Some("None"),
             owner,
         }
+    }
+}
+
+/// Those that we wrote: what others add is theirs, and what we no longer want we have to know.
+fn keep_our_labels(metadata: &mut ObjectMeta) {
+    let managed = metadata.managed_fields.iter().flatten();
+    let ours = managed
+        .filter(|fields| fields.manager.as_deref() == Some(FIELD_MANAGER))
+        .filter_map(|fields| fields.fields_v1.as_ref());
+    let ours: Vec<&Value> = ours
+        .map(|fields| &fields.0["f:metadata"]["f:labels"])
+        .collect();
+    if let Some(labels) = &mut metadata.labels {
+        labels.retain(|name, _| ours.iter().any(|ours| !ours[format!("f:{name}")].is_null()));
     }
 }
 
