@@ -1,3 +1,4 @@
+use super::loss::Loss;
 use jiff::Timestamp;
 use std::{
     cell::{Cell, RefCell},
@@ -8,6 +9,8 @@ use std::{
 
 /// Longer than a pod needs, and an API server.
 const SLOW: Duration = Duration::from_secs(30);
+/// So many losses are told one by one.
+const TOLD: usize = 20;
 
 /// What came of all that was asked.
 #[derive(Default)]
@@ -17,8 +20,8 @@ pub struct Ledger {
     /// Asked more than once: their resolver was killed.
     again: Cell<usize>,
     slowest: Cell<Duration>,
-    slept: RefCell<BTreeMap<String, usize>>,
-    lost: RefCell<Vec<String>>,
+    slept: RefCell<BTreeMap<&'static str, usize>>,
+    lost: RefCell<Vec<Loss>>,
 }
 
 // === impl Ledger ===
@@ -36,17 +39,21 @@ impl Ledger {
         self.answered.update(|count| count + 1);
         self.slowest.update(|slowest| slowest.max(after));
         if after > SLOW {
-            println!("SLOW: {what} took {after:.1?} until {}", now());
+            println!("SLOW: {what} took {after:.1?} until {:.3}", now());
         }
     }
 
-    pub(super) fn lost(&self, why: String) {
-        println!("LOST: {why}, at {}", now());
-        self.lost.borrow_mut().push(why);
+    pub(super) fn lost(&self, loss: Loss) {
+        self.lost.borrow_mut().push(loss);
     }
 
-    pub(super) fn fell_asleep(&self, name: &str) {
-        *self.slept.borrow_mut().entry(name.to_owned()).or_default() += 1;
+    pub(super) fn fell_asleep(&self, name: &'static str) {
+        *self.slept.borrow_mut().entry(name).or_default() += 1;
+    }
+
+    /// How often the service of this name fell asleep.
+    pub fn slept(&self, name: &str) -> usize {
+        self.slept.borrow().get(name).copied().unwrap_or_default()
     }
 
     pub fn sleeps(&self) -> usize {
@@ -63,6 +70,21 @@ impl Ledger {
 
     pub fn is_clean(&self) -> bool {
         self.lost_in_all() == 0
+    }
+
+    /// How many were lost of each kind, and the first of them.
+    pub(super) fn tell_losses(&self) {
+        let lost = self.lost.borrow();
+        let mut kinds = BTreeMap::<_, usize>::new();
+        for loss in &*lost {
+            *kinds.entry(loss.kind()).or_default() += 1;
+        }
+        for (kind, times) in kinds {
+            println!("LOST {times} times: {kind}");
+        }
+        for loss in lost.iter().take(TOLD) {
+            println!("LOST: {loss}");
+        }
     }
 }
 
@@ -86,6 +108,6 @@ impl fmt::Display for Ledger {
 
 /// As logs tell it.
 #[expect(clippy::disallowed_methods, reason = "it is for people to read")]
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     Timestamp::now()
 }
