@@ -295,7 +295,7 @@ impl<'a> Trial<'a> {
                     ended: now(),
                 });
             }
-            self.ledger.asks_again();
+            self.ledger.asks_again(failure);
             sleep(AGAIN).await;
         }
     }

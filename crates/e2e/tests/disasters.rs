@@ -8,7 +8,7 @@ use elasti_e2e::{
     test_alone,
 };
 
-const CYCLES: usize = 20;
+const CYCLES: usize = 15;
 /// In each of which everything that can be killed is killed once.
 const ROUNDS: usize = 2;
 /// Seconds in which a data plane drops what ends, though it was killed itself.

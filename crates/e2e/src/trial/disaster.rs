@@ -33,6 +33,8 @@ const UNREST: Duration = Duration::from_secs(6);
 const DEATH: Duration = Duration::from_millis(200);
 /// In which whoever spoke with it has noticed.
 const NEWS: Duration = Duration::from_secs(2);
+/// In which every data plane has dropped it; until then it refuses whom they lead to it.
+const DROPPED: Duration = Duration::from_secs(5);
 /// Recovery has no event: its witness may be what recovers.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -66,11 +68,15 @@ impl Disasters {
         self.rounds.get()
     }
 
-    /// A resolver that is killed takes the connections with it that it has then, and nobody can help that.
+    /// A resolver that is killed takes the connections with it that it has then, and refuses others until no data plane
+    /// leads to it; nobody can help that.
     pub(super) fn explain(&self, failure: Failure, began: Instant) -> bool {
         let killed = self.killed.borrow();
-        let mut recent = killed.iter().filter(|killed| killed.elapsed() < NEWS);
-        failure == Failure::Cut && recent.any(|killed| began < *killed + DEATH)
+        killed.iter().any(|killed| match failure {
+            Failure::Cut => began < *killed + DEATH && killed.elapsed() < NEWS,
+            Failure::Refused => killed.elapsed() < DROPPED,
+            Failure::Silence | Failure::Wrong => false,
+        })
     }
 
     /// Never ends.

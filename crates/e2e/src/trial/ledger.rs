@@ -1,4 +1,4 @@
-use super::loss::Loss;
+use super::loss::{Failure, Loss};
 use jiff::Timestamp;
 use std::{
     cell::{Cell, RefCell},
@@ -17,8 +17,8 @@ const TOLD: usize = 20;
 pub struct Ledger {
     asked: Cell<usize>,
     answered: Cell<usize>,
-    /// Asked more than once: their resolver was killed.
-    again: Cell<usize>,
+    /// Asked once more, because a resolver was killed, by what was seen of that.
+    again: RefCell<BTreeMap<Failure, usize>>,
     slowest: Cell<Duration>,
     slept: RefCell<BTreeMap<&'static str, usize>>,
     lost: RefCell<Vec<Loss>>,
@@ -31,8 +31,8 @@ impl Ledger {
         self.asked.update(|count| count + 1);
     }
 
-    pub(super) fn asks_again(&self) {
-        self.again.update(|count| count + 1);
+    pub(super) fn asks_again(&self, after: Failure) {
+        *self.again.borrow_mut().entry(after).or_default() += 1;
     }
 
     pub(super) fn answered(&self, what: &str, after: Duration) {
@@ -94,11 +94,14 @@ impl fmt::Display for Ledger {
         let lost = self.lost.borrow().len();
         write!(
             f,
-            "{asked} asked, {answered} answered, {lost} lost, {} under way; {} asked again; slowest {:.1?}; asleep",
+            "{asked} asked, {answered} answered, {lost} lost, {} under way; slowest {:.1?}",
             asked - answered - lost,
-            self.again.get(),
             self.slowest.get(),
         )?;
+        for (after, times) in &*self.again.borrow() {
+            write!(f, "; {times} asked again after {after:?}")?;
+        }
+        write!(f, "; asleep")?;
         for (name, times) in &*self.slept.borrow() {
             write!(f, " {name} {times}")?;
         }
