@@ -3,31 +3,30 @@
 mod canary;
 mod disaster;
 mod ledger;
+mod loss;
 
-use self::{canary::Canary, disaster::Disasters, ledger::Ledger};
+use self::{
+    canary::Canary,
+    disaster::Disasters,
+    ledger::{Ledger, now},
+    loss::{Failure, Loss},
+};
 
 use crate::{
     Identity, LONGEST, Manner, Visitor,
     stage::{PATIENCE, Stage},
     visitor::HTTP,
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use elasti_api::{Mode, Phase};
 use fastrand::Rng;
 use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
-use std::{
-    cell::{Cell, RefCell},
-    env,
-    time::Duration,
-};
+use std::{env, fmt, time::Duration};
 use tokio::time::{Instant, interval, sleep, timeout};
 
-const BY_TRIGGER: &str = "by-trigger";
-const BY_SOMEBODY: &str = "by-somebody";
-const BY_CHANCE: &str = "by-chance";
 /// Between requests of those who come steadily: 50 in a second.
 const BEAT: Duration = Duration::from_millis(20);
 /// Those who come alone leave less than this between them.
@@ -45,15 +44,39 @@ pub struct Trial<'a> {
     triggers: Value,
     /// How long the application takes connections after it was told to end, in seconds.
     farewell: u32,
-    random: RefCell<Rng>,
-    /// Nobody else comes; who is under way is waited for.
-    over: Cell<bool>,
+    seed: u64,
     disasters: Disasters,
+}
+
+/// Nobody else comes when all of this has been; who is under way is waited for.
+#[derive(Clone, Copy)]
+struct Goal {
+    /// How often each has to sleep that does not sleep by chance.
+    cycles: usize,
+    /// Of disasters.
+    rounds: usize,
+}
+
+/// One that is visited.
+struct Service {
+    name: &'static str,
+    visitor: Visitor,
+}
+
+/// What chance there is for each who depends on it, so that nobody's haste changes another's.
+struct Chances {
+    trigger: Rng,
+    chance: Rng,
+    disasters: Rng,
 }
 
 // === impl Trial ===
 
 impl<'a> Trial<'a> {
+    pub const BY_TRIGGER: &'static str = "by-trigger";
+    pub const BY_SOMEBODY: &'static str = "by-somebody";
+    pub const BY_CHANCE: &'static str = "by-chance";
+
     pub fn new(stage: &'a Stage<'a>, triggers: Value, farewell: u32) -> Result<Self> {
         let seed = seed()?;
         println!("The seed is {seed}: ELASTI_SEED={seed} does the same again");
@@ -63,61 +86,83 @@ impl<'a> Trial<'a> {
             identity: Identity::make()?,
             triggers,
             farewell,
-            random: RefCell::new(Rng::with_seed(seed)),
-            over: Cell::new(false),
+            seed,
             disasters: Disasters::default(),
         })
     }
 
-    /// Of three services, one falls asleep so many times, and the others as often as they can meanwhile.
+    /// Of three services, two fall asleep at least so many times, and one when it can.
     pub async fn run(&self, cycles: usize) -> Result<()> {
         let services = self.deploy_all().await?;
-        self.cycle(&services, cycles).await
+        let goal = Goal { cycles, rounds: 0 };
+        self.cycle(&services, goal, Chances::of(self.seed)).await
     }
 
-    /// The same while parts of the system are killed.
-    pub async fn run_through_disasters(&self, cycles: usize) -> Result<()> {
+    /// The same while parts of the system are killed, each of them at least so many times.
+    pub async fn run_through_disasters(&self, cycles: usize, rounds: usize) -> Result<()> {
         let services = self.deploy_all().await?;
         let canary = Canary::new(self.stage).await?;
-        let random = Rng::with_seed(self.random.borrow_mut().u64(..));
+        let chances = Chances::of(self.seed);
+        let random = chances.disasters.clone();
         tokio::select! {
-            done = self.cycle(&services, cycles) => done,
+            done = self.cycle(&services, Goal { cycles, rounds }, chances) => done,
             () = self.disasters.happen(&canary, self.stage, random) => Ok(()),
         }
     }
 
-    async fn deploy_all(&self) -> Result<[Visitor; 3]> {
+    /// Tells what came of it, whether it came to its end or not.
+    pub fn conclude(&self, done: Result<()>) -> Result<()> {
+        println!("{self}");
+        self.ledger.tell_losses();
+        done?;
+        ensure!(self.ledger.is_clean(), "{self}");
+        Ok(())
+    }
+
+    /// Of disasters.
+    pub fn rounds(&self) -> usize {
+        self.disasters.rounds()
+    }
+
+    async fn deploy_all(&self) -> Result<[Service; 3]> {
         let (trigger, somebody, chance) = tokio::try_join!(
-            self.deploy(BY_TRIGGER, self.triggers.clone()),
-            self.deploy(BY_SOMEBODY, json!([])),
-            self.deploy(BY_CHANCE, self.triggers.clone()),
+            self.deploy(Self::BY_TRIGGER, self.triggers.clone()),
+            self.deploy(Self::BY_SOMEBODY, json!([])),
+            self.deploy(Self::BY_CHANCE, self.triggers.clone()),
         )?;
         Ok([trigger, somebody, chance])
     }
 
-    async fn cycle(&self, [trigger, somebody, chance]: &[Visitor; 3], cycles: usize) -> Result<()> {
-        let by_trigger = async {
-            self.by_trigger(trigger, cycles).await?;
-            self.over.set(true);
-            Ok(())
-        };
+    async fn cycle(
+        &self,
+        [trigger, somebody, chance]: &[Service; 3],
+        goal: Goal,
+        chances: Chances,
+    ) -> Result<()> {
         tokio::try_join!(
-            by_trigger,
-            self.by_somebody(somebody),
-            self.by_chance(chance)
+            self.by_trigger(trigger, goal, chances.trigger),
+            self.by_somebody(somebody, goal),
+            self.by_chance(chance, goal, chances.chance)
         )?;
         Ok(())
     }
 
+    fn is_over(&self, goal: Goal) -> bool {
+        self.ledger.slept(Self::BY_TRIGGER) >= goal.cycles
+            && self.ledger.slept(Self::BY_SOMEBODY) >= goal.cycles
+            && self.ledger.slept(Self::BY_CHANCE) > 0
+            && self.disasters.rounds() >= goal.rounds
+    }
+
     /// Its trigger puts it to sleep; then all come at once, in every manner.
-    async fn by_trigger(&self, visitor: &Visitor, cycles: usize) -> Result<()> {
+    async fn by_trigger(&self, service: &Service, goal: Goal, mut random: Rng) -> Result<()> {
         let mut writes = 0;
-        for _ in 0..cycles {
-            writes = self.asleep(BY_TRIGGER, writes).await?;
+        while !self.is_over(goal) {
+            writes = self.asleep(service.name, writes).await?;
             // Whom a data plane still leads to the pod that ends wakes nobody.
-            while self.writes(BY_TRIGGER).await? == writes {
-                self.pause(LATE).await;
-                join_all(Manner::ALL.map(|manner| self.visit(visitor, manner))).await;
+            while self.writes(service.name).await? == writes {
+                sleep(LATE.mul_f64(random.f64())).await;
+                join_all(Manner::ALL.map(|manner| self.visit(service, manner))).await;
             }
         }
         Ok(())
@@ -131,22 +176,22 @@ impl<'a> Trial<'a> {
 
     /// Somebody else scales it to zero, while it is used without a pause. Where nobody can be told of that, because
     /// the API server is away, its last pods have to do: they must not be those of an earlier time.
-    async fn by_somebody(&self, visitor: &Visitor) -> Result<()> {
-        let (name, stage) = (BY_SOMEBODY, self.stage);
+    async fn by_somebody(&self, service: &Service, goal: Goal) -> Result<()> {
+        let (name, stage) = (service.name, self.stage);
         let cycles = async {
             loop {
                 let serves = async || stage.reaches_as(name, Phase::Awake, Mode::Serve).await;
                 self.stubbornly(serves).await?;
                 self.stubbornly(async || self.none_ends(name).await).await?;
                 self.stubbornly(async || stage.scale(name, 0).await).await?;
-                self.ledger.fell_asleep(name);
                 let woken = async || stage.until(name, "awake", is_up).await;
                 self.stubbornly(woken).await?;
+                self.ledger.fell_asleep(name);
             }
         };
         tokio::select! {
             failed = cycles => failed,
-            () = self.visit_steadily(visitor) => Ok(()),
+            () = self.visit_steadily(service, goal) => Ok(()),
         }
     }
 
@@ -162,17 +207,18 @@ impl<'a> Trial<'a> {
     }
 
     /// Its trigger would have it sleep, and somebody comes now and then, at whatever moment of it.
-    async fn by_chance(&self, visitor: &Visitor) -> Result<()> {
+    async fn by_chance(&self, service: &Service, goal: Goal, mut random: Rng) -> Result<()> {
         let sleeps = async {
             let mut writes = 0;
             loop {
-                writes = self.asleep(BY_CHANCE, writes).await?;
+                writes = self.asleep(service.name, writes).await?;
             }
         };
         let visits = async {
-            while !self.over.get() {
-                self.pause(LONELY).await;
-                self.visit(visitor, self.any_manner()).await;
+            while !self.is_over(goal) {
+                sleep(LONELY.mul_f64(random.f64())).await;
+                let manner = Manner::ALL[random.usize(..Manner::ALL.len())];
+                self.visit(service, manner).await;
             }
         };
         tokio::select! {
@@ -181,7 +227,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    async fn deploy(&self, name: &str, triggers: Value) -> Result<Visitor> {
+    async fn deploy(&self, name: &'static str, triggers: Value) -> Result<Service> {
         let stage = self.stage;
         let application = self.identity.application(name, &stage.image, self.farewell);
         for object in application {
@@ -194,11 +240,12 @@ impl<'a> Trial<'a> {
         let address = self
             .stubbornly(async || stage.reach(name, HTTP).await)
             .await?;
-        self.identity.visitor(address.ip())
+        let visitor = self.identity.visitor(address.ip())?;
+        Ok(Service { name, visitor })
     }
 
     /// Waits until it sleeps, after so many writes to its target; gives how many there are then.
-    async fn asleep(&self, name: &str, writes: i64) -> Result<i64> {
+    async fn asleep(&self, name: &'static str, writes: i64) -> Result<i64> {
         let sleeps = |deployment: &Deployment| {
             let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas);
             replicas == Some(0) && deployment.metadata.generation > Some(writes)
@@ -212,51 +259,45 @@ impl<'a> Trial<'a> {
             .context("it has a generation")
     }
 
-    async fn visit_steadily(&self, visitor: &Visitor) {
+    async fn visit_steadily(&self, service: &Service, goal: Goal) {
         let beats = stream::unfold(interval(BEAT), async |mut beat| {
             beat.tick().await;
-            (!self.over.get()).then_some(((), beat))
+            (!self.is_over(goal)).then_some(((), beat))
         });
         let manners = stream::iter(Manner::ALL.into_iter().cycle());
         let visits = beats.zip(manners);
         visits
-            .for_each_concurrent(None, |((), manner)| self.visit(visitor, manner))
+            .for_each_concurrent(None, |((), manner)| self.visit(service, manner))
             .await;
     }
 
-    async fn visit(&self, visitor: &Visitor, manner: Manner) {
+    async fn visit(&self, service: &Service, manner: Manner) {
         self.ledger.asks();
-        let began = Instant::now();
+        let (began, since) = (now(), Instant::now());
         loop {
-            let Ok(answer) = timeout(LONGEST, visitor.ask(manner)).await else {
-                return self.ledger.lost(format!("{manner:?}: no answer"));
+            let attempt = Instant::now();
+            let (failure, why) = match timeout(LONGEST, service.visitor.ask(manner)).await {
+                Ok(Ok(())) => {
+                    let what = format!("{} {manner:?}", service.name);
+                    return self.ledger.answered(&what, since.elapsed());
+                }
+                Ok(Err(error)) => (Failure::of(&error), format!("{error:#}")),
+                Err(_) => (Failure::Silence, "no answer".into()),
             };
-            match answer {
-                Ok(()) => {
-                    return self
-                        .ledger
-                        .answered(&format!("{manner:?}"), began.elapsed());
-                }
-                Err(_) if self.disasters.explain(began) => {
-                    self.ledger.asks_again();
-                    sleep(AGAIN).await;
-                }
-                Err(error) => {
-                    let waited = began.elapsed();
-                    return self.ledger.lost(format!("{error:#} after {waited:.1?}"));
-                }
+            if !self.disasters.explain(failure, attempt) {
+                return self.ledger.lost(Loss {
+                    service: service.name,
+                    manner,
+                    failure,
+                    why,
+                    waited: since.elapsed(),
+                    began,
+                    ended: now(),
+                });
             }
+            self.ledger.asks_again(failure);
+            sleep(AGAIN).await;
         }
-    }
-
-    fn any_manner(&self) -> Manner {
-        let which = self.random.borrow_mut().usize(..Manner::ALL.len());
-        Manner::ALL[which]
-    }
-
-    async fn pause(&self, longest: Duration) {
-        let part = self.random.borrow_mut().f64();
-        sleep(longest.mul_f64(part)).await;
     }
 
     /// Tries again where an API server may have been away.
@@ -267,6 +308,29 @@ impl<'a> Trial<'a> {
                 Err(_) if self.disasters.happened() && Instant::now() < end => sleep(AGAIN).await,
                 done => return done,
             }
+        }
+    }
+}
+
+impl fmt::Display for Trial<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.ledger)?;
+        if self.disasters.happened() {
+            write!(f, "; {} rounds of disasters", self.disasters.rounds())?;
+        }
+        write!(f, "; the seed was {}", self.seed)
+    }
+}
+
+// === impl Chances ===
+
+impl Chances {
+    fn of(seed: u64) -> Self {
+        let mut random = Rng::with_seed(seed);
+        Self {
+            trigger: random.fork(),
+            chance: random.fork(),
+            disasters: random.fork(),
         }
     }
 }

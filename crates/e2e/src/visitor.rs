@@ -285,7 +285,8 @@ impl Visitor {
 async fn say(mut stream: TcpStream, words: &[u8]) -> Result<()> {
     stream.write_all(words).await?;
     stream.shutdown().await?;
-    let mut answer = Vec::new();
+    let mut answer = vec![0; words.len()];
+    stream.read_exact(&mut answer).await?;
     stream.read_to_end(&mut answer).await?;
     ensure!(answer == words, "{answer:?}");
     Ok(())

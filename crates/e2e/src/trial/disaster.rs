@@ -1,4 +1,4 @@
-use super::canary::Canary;
+use super::{canary::Canary, ledger::now, loss::Failure};
 use crate::{
     kill_pod_process,
     stage::{PATIENCE, Stage},
@@ -15,7 +15,10 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use std::{cell::RefCell, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 const NAMESPACE: &str = "elasti";
@@ -26,15 +29,22 @@ const REPLICAS: i32 = 2;
 const CALM: Duration = Duration::from_secs(3);
 /// The next comes within this.
 const UNREST: Duration = Duration::from_secs(6);
-/// In which every data plane has learnt that a resolver is no more.
-const NEWS: Duration = Duration::from_secs(10);
+/// In which a process that was killed is gone.
+const DEATH: Duration = Duration::from_millis(200);
+/// In which whoever spoke with it has noticed.
+const NEWS: Duration = Duration::from_secs(2);
+/// In which every data plane has dropped it; until then it refuses whom they lead to it.
+const DROPPED: Duration = Duration::from_secs(5);
 /// Recovery has no event: its witness may be what recovers.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Parts of the system that are killed, each when the one before is whole again.
+/// Parts of the system that are killed, each when the one before is whole again, and all of them in every round.
 #[derive(Default)]
 pub(super) struct Disasters {
-    happened: RefCell<Vec<(Instant, Disaster)>>,
+    happened: Cell<usize>,
+    rounds: Cell<usize>,
+    /// When resolvers were killed.
+    killed: RefCell<Vec<Instant>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,37 +60,72 @@ enum Disaster {
 
 impl Disasters {
     pub(super) fn happened(&self) -> bool {
-        !self.happened.borrow().is_empty()
+        self.happened.get() > 0
     }
 
-    /// A resolver that is killed takes the connections that it holds with it, and nobody can help that.
-    pub(super) fn explain(&self, request: Instant) -> bool {
-        let happened = self.happened.borrow();
-        let mut killed = happened
-            .iter()
-            .filter(|(_, what)| *what == Disaster::Resolver);
-        killed.any(|(when, _)| *when + NEWS >= request)
+    /// In each of which everything was killed once.
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds.get()
+    }
+
+    /// A resolver that is killed takes the connections with it that it has then, and refuses others until no data plane
+    /// leads to it; nobody can help that.
+    pub(super) fn explain(&self, failure: Failure, began: Instant) -> bool {
+        let killed = self.killed.borrow();
+        killed.iter().any(|killed| match failure {
+            Failure::Cut => began < *killed + DEATH && killed.elapsed() < NEWS,
+            Failure::Refused => killed.elapsed() < DROPPED,
+            Failure::Silence | Failure::Wrong => false,
+        })
     }
 
     /// Never ends.
     pub(super) async fn happen(&self, canary: &Canary<'_>, stage: &Stage<'_>, mut random: Rng) {
-        let beginning = Instant::now();
         loop {
-            sleep(UNREST.mul_f64(random.f64())).await;
-            let disaster = Disaster::ALL[random.usize(..Disaster::ALL.len())];
-            let after = beginning.elapsed().as_secs_f64();
-            self.happened.borrow_mut().push((Instant::now(), disaster));
-            match disaster.strike(stage, &mut random).await {
-                Ok(whom) => {
-                    println!("  {after:6.1} s: {disaster:?} is killed ({whom})");
-                    whole(stage, canary).await;
-                    if disaster.strikes_pods() {
-                        replace(stage, &whom).await;
-                    }
-                }
-                Err(error) => println!("  {after:6.1} s: {disaster:?} is spared: {error:#}"),
+            let mut round = Disaster::ALL;
+            random.shuffle(&mut round);
+            for disaster in round {
+                // All are drawn, whoever needs them: the next draw is the same, whatever happens.
+                let (pause, lot) = (random.f64(), random.usize(..));
+                sleep(UNREST.mul_f64(pause)).await;
+                self.befall(disaster, canary, stage, lot).await;
             }
+            self.rounds.update(|rounds| rounds + 1);
+        }
+    }
+
+    async fn befall(&self, disaster: Disaster, canary: &Canary<'_>, stage: &Stage<'_>, lot: usize) {
+        let whom = loop {
+            match self.strike(disaster, stage, lot).await {
+                Ok(whom) => break whom,
+                Err(error) => println!("  {:.3}: {disaster:?} is spared: {error:#}", now()),
+            }
+            sleep(LOOK).await;
+        };
+        println!("  {:.3}: {disaster:?} is killed ({whom})", now());
+        self.happened.update(|happened| happened + 1);
+        whole(stage, canary).await;
+        if disaster.strikes_pods() {
+            replace(stage, &whom).await;
             whole(stage, canary).await;
+        }
+    }
+
+    /// Who was killed.
+    async fn strike(&self, disaster: Disaster, stage: &Stage<'_>, lot: usize) -> Result<String> {
+        match disaster {
+            Disaster::Leader => kill_pod(leader(stage).await?),
+            Disaster::Resolver => {
+                let whom = kill_pod(any_resolver(stage, lot).await?)?;
+                self.killed.borrow_mut().push(Instant::now());
+                Ok(whom)
+            }
+            Disaster::ApiServer => kill_component(stage, "kube-apiserver"),
+            Disaster::Proxy => {
+                no_chain_is_empty(stage).await?;
+                kill_component(stage, "kube-proxy")
+            }
+            Disaster::Etcd => kill_component(stage, "etcd"),
         }
     }
 }
@@ -98,20 +143,6 @@ impl Disaster {
 
     fn strikes_pods(self) -> bool {
         matches!(self, Self::Leader | Self::Resolver)
-    }
-
-    /// Who was killed.
-    async fn strike(self, stage: &Stage<'_>, random: &mut Rng) -> Result<String> {
-        match self {
-            Self::Leader => kill_pod(leader(stage).await?),
-            Self::Resolver => kill_pod(any_resolver(stage, random).await?),
-            Self::ApiServer => kill_component(stage, "kube-apiserver"),
-            Self::Proxy => {
-                no_chain_is_empty(stage).await?;
-                kill_component(stage, "kube-proxy")
-            }
-            Self::Etcd => kill_component(stage, "etcd"),
-        }
     }
 }
 
@@ -193,11 +224,12 @@ async fn leader(stage: &Stage<'_>) -> Result<String> {
     holder.context("nobody leads")
 }
 
-async fn any_resolver(stage: &Stage<'_>, random: &mut Rng) -> Result<String> {
+async fn any_resolver(stage: &Stage<'_>, lot: usize) -> Result<String> {
     let pods: Api<Pod> = Api::namespaced(stage.place.client.clone(), NAMESPACE);
     let resolvers = ListParams::default().labels("app=elasti-resolver");
     let mut resolvers = pods.list(&resolvers).await?.items;
     resolvers.sort_by_key(ResourceExt::name_any);
-    let chosen = random.choice(&resolvers).context("there is none")?;
+    let turn = lot.checked_rem(resolvers.len());
+    let chosen = &resolvers[turn.context("there is none")?];
     Ok(chosen.name_any())
 }

@@ -1,3 +1,4 @@
+use super::loss::{Failure, Loss};
 use jiff::Timestamp;
 use std::{
     cell::{Cell, RefCell},
@@ -8,17 +9,19 @@ use std::{
 
 /// Longer than a pod needs, and an API server.
 const SLOW: Duration = Duration::from_secs(30);
+/// So many losses are told one by one.
+const TOLD: usize = 20;
 
 /// What came of all that was asked.
 #[derive(Default)]
 pub struct Ledger {
     asked: Cell<usize>,
     answered: Cell<usize>,
-    /// Asked more than once: their resolver was killed.
-    again: Cell<usize>,
+    /// Asked once more, because a resolver was killed, by what was seen of that.
+    again: RefCell<BTreeMap<Failure, usize>>,
     slowest: Cell<Duration>,
-    slept: RefCell<BTreeMap<String, usize>>,
-    lost: RefCell<Vec<String>>,
+    slept: RefCell<BTreeMap<&'static str, usize>>,
+    lost: RefCell<Vec<Loss>>,
 }
 
 // === impl Ledger ===
@@ -28,25 +31,29 @@ impl Ledger {
         self.asked.update(|count| count + 1);
     }
 
-    pub(super) fn asks_again(&self) {
-        self.again.update(|count| count + 1);
+    pub(super) fn asks_again(&self, after: Failure) {
+        *self.again.borrow_mut().entry(after).or_default() += 1;
     }
 
     pub(super) fn answered(&self, what: &str, after: Duration) {
         self.answered.update(|count| count + 1);
         self.slowest.update(|slowest| slowest.max(after));
         if after > SLOW {
-            println!("SLOW: {what} took {after:.1?} until {}", now());
+            println!("SLOW: {what} took {after:.1?} until {:.3}", now());
         }
     }
 
-    pub(super) fn lost(&self, why: String) {
-        println!("LOST: {why}, at {}", now());
-        self.lost.borrow_mut().push(why);
+    pub(super) fn lost(&self, loss: Loss) {
+        self.lost.borrow_mut().push(loss);
     }
 
-    pub(super) fn fell_asleep(&self, name: &str) {
-        *self.slept.borrow_mut().entry(name.to_owned()).or_default() += 1;
+    pub(super) fn fell_asleep(&self, name: &'static str) {
+        *self.slept.borrow_mut().entry(name).or_default() += 1;
+    }
+
+    /// How often the service of this name fell asleep.
+    pub fn slept(&self, name: &str) -> usize {
+        self.slept.borrow().get(name).copied().unwrap_or_default()
     }
 
     pub fn sleeps(&self) -> usize {
@@ -64,6 +71,21 @@ impl Ledger {
     pub fn is_clean(&self) -> bool {
         self.lost_in_all() == 0
     }
+
+    /// How many were lost of each kind, and the first of them.
+    pub(super) fn tell_losses(&self) {
+        let lost = self.lost.borrow();
+        let mut kinds = BTreeMap::<_, usize>::new();
+        for loss in &*lost {
+            *kinds.entry(loss.kind()).or_default() += 1;
+        }
+        for (kind, times) in kinds {
+            println!("LOST {times} times: {kind}");
+        }
+        for loss in lost.iter().take(TOLD) {
+            println!("LOST: {loss}");
+        }
+    }
 }
 
 impl fmt::Display for Ledger {
@@ -72,11 +94,14 @@ impl fmt::Display for Ledger {
         let lost = self.lost.borrow().len();
         write!(
             f,
-            "{asked} asked, {answered} answered, {lost} lost, {} under way; {} asked again; slowest {:.1?}; asleep",
+            "{asked} asked, {answered} answered, {lost} lost, {} under way; slowest {:.1?}",
             asked - answered - lost,
-            self.again.get(),
             self.slowest.get(),
         )?;
+        for (after, times) in &*self.again.borrow() {
+            write!(f, "; {times} asked again after {after:?}")?;
+        }
+        write!(f, "; asleep")?;
         for (name, times) in &*self.slept.borrow() {
             write!(f, " {name} {times}")?;
         }
@@ -86,6 +111,6 @@ impl fmt::Display for Ledger {
 
 /// As logs tell it.
 #[expect(clippy::disallowed_methods, reason = "it is for people to read")]
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     Timestamp::now()
 }
