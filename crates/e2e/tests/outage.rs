@@ -1,7 +1,7 @@
 //! Bad days of a whole cluster, each on a cluster of its own.
 
 use anyhow::{Context, Result, ensure};
-use elasti_api::{ElastiService, Mode, Phase, names};
+use elasti_api::{ElastiService, FINALIZER, Mode, Phase, names};
 use elasti_e2e::{
     LONGEST, Place, fetch,
     stage::{Operator, PATIENCE, Stage, Whole, gated, metric, service},
@@ -10,8 +10,8 @@ use elasti_e2e::{
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DynamicObject},
-    runtime::wait::await_condition,
+    api::{ApiResource, DeleteParams, DynamicObject},
+    runtime::{conditions::is_deleted, wait::await_condition},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -115,25 +115,57 @@ fn one_stored_before_validation_is_told_so_and_harms_no_other() -> Result<()> {
                 "countless",
                 json!({"service": "web", "scaleTargetRef": target, "minTargetReplicas": "two"}),
             ),
-            // The API server takes no status for this one.
-            (
-                "untellable",
-                json!({"service": 5, "scaleTargetRef": target}),
-            ),
         ] {
-            place.put(elasti_service(name, spec)).await?;
+            let mut object = elasti_service(name, spec);
+            object["metadata"]["finalizers"] = json!([FINALIZER]);
+            place.put(object).await?;
         }
+        // The API server takes no status for this one, and nobody's finalizers.
+        let spec = json!({"service": 5, "scaleTargetRef": target});
+        place.put(elasti_service("untellable", spec)).await?;
+        stage.deploy_as("timeless", "Deployment", 0).await?;
+        place.put(timeless()).await?;
         let stage = Stage::set(place).await?;
         let operator = stage.operator().await?;
         for name in ["serviceless", "aimless", "countless"] {
             malformed_is_told(&stage, name).await?;
         }
+        let failed = [("error", "unreachable")];
+        let failed = metric(
+            &operator.metrics().await?,
+            "elasti_operator_reconcile_count",
+            &failed,
+        );
+        ensure!(failed.is_none(), "what was told is taken for a failure");
+        stage
+            .reaches_as("timeless", Phase::Awake, Mode::Serve)
+            .await?;
+        stage
+            .condition("timeless", "Idle", "Unknown", "InvalidEnabledPeriod")
+            .await?;
         stage.deploy("Deployment", 0).await?;
         stage.declare(json!({})).await?;
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;
         operator.knock("web").await?;
-        stage.reaches(Phase::Awake, Mode::Serve).await
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        for name in ["serviceless", "aimless", "countless"] {
+            malformed_is_deleted(&stage, name).await?;
+        }
+        Ok(())
     })
+}
+
+/// Enabled at no time that there is.
+fn timeless() -> Value {
+    let prometheus =
+        json!({"serverAddress": "http://127.0.0.1:1", "query": "up", "threshold": "1"});
+    let spec = json!({
+        "service": "timeless",
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "timeless"},
+        "enabledPeriod": {"schedule": "at night", "duration": "24h"},
+        "triggers": [{"type": "prometheus", "metadata": prometheus}],
+    });
+    elasti_service("timeless", spec)
 }
 
 fn elasti_service(name: &str, spec: Value) -> Value {
@@ -146,11 +178,23 @@ fn elasti_service(name: &str, spec: Value) -> Value {
 }
 
 /// Not by its type, into which it does not fit.
-async fn malformed_is_told(stage: &Stage<'_>, name: &str) -> Result<()> {
+fn shapeless(stage: &Stage<'_>) -> Api<DynamicObject> {
     let namespace = stage.place.namespace.name();
     let resource = ApiResource::erase::<ElastiService>(&());
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(stage.place.client.clone(), namespace, &resource);
+    Api::namespaced_with(stage.place.client.clone(), namespace, &resource)
+}
+
+async fn malformed_is_deleted(stage: &Stage<'_>, name: &str) -> Result<()> {
+    let api = shapeless(stage);
+    let uid = api.get(name).await?.uid().context("it has a uid")?;
+    api.delete(name, &DeleteParams::default()).await?;
+    time::timeout(PATIENCE, await_condition(api, name, is_deleted(&uid)))
+        .await
+        .with_context(|| format!("waiting for the end of {name}"))??;
+    Ok(())
+}
+
+async fn malformed_is_told(stage: &Stage<'_>, name: &str) -> Result<()> {
     let is_told = |object: Option<&DynamicObject>| {
         let conditions = object.and_then(|object| object.data["status"]["conditions"].as_array());
         conditions.into_iter().flatten().any(|condition| {
@@ -161,7 +205,7 @@ async fn malformed_is_told(stage: &Stage<'_>, name: &str) -> Result<()> {
             ) == (&json!("Ready"), &json!("False"), &json!("Malformed"))
         })
     };
-    time::timeout(PATIENCE, await_condition(api, name, is_told))
+    time::timeout(PATIENCE, await_condition(shapeless(stage), name, is_told))
         .await
         .with_context(|| format!("waiting for Ready=False (Malformed) of {name}"))??;
     Ok(())

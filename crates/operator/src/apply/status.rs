@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -27,7 +27,6 @@ pub(crate) async fn write(
     key: &Key,
     status: &ElastiServiceStatus,
 ) -> Result<(), Error> {
-    let api: Api<ElastiService> = Api::namespaced(client.clone(), &key.namespace);
     let mut status = json!(status);
     if let Some(fields) = status.as_object_mut() {
         fields.remove("lastKnockTime");
@@ -35,17 +34,19 @@ pub(crate) async fn write(
             fields.entry(name).or_insert(Value::Null);
         }
     }
-    patch(&api, key, &json!({"status": status})).await
+    patch(client, key, &json!({"status": status})).await
 }
 
 /// Tells the replica that leads of a knock, through the one place that all of them see. A later
 /// moment beats an earlier one, so any replica may write it.
 pub(crate) async fn write_knock(client: &Client, key: &Key, at: Timestamp) -> Result<(), Error> {
-    let api: Api<ElastiService> = Api::namespaced(client.clone(), &key.namespace);
-    patch(&api, key, &json!({"status": {"lastKnockTime": Time(at)}})).await
+    patch(client, key, &json!({"status": {"lastKnockTime": Time(at)}})).await
 }
 
-async fn patch(api: &Api<ElastiService>, key: &Key, patch: &Value) -> Result<(), Error> {
+/// Not by its type: the answer may be an object that does not fit into it.
+async fn patch(client: &Client, key: &Key, patch: &Value) -> Result<(), Error> {
+    let resource = ApiResource::erase::<ElastiService>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &resource);
     let written = api
         .patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
