@@ -139,7 +139,12 @@ pub enum Autoscaler {
     None,
     Missing,
     Running,
+    /// By us.
     Paused,
+    /// Paused by somebody else: it does nothing, and is left as it is.
+    Resting,
+    /// Paused by somebody else at a number of replicas, at which it keeps the target.
+    Pinning,
     /// It cannot be watched.
     Unknown,
 }
@@ -202,6 +207,7 @@ pub enum Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
+    AutoscalerPinning,
     AutoscalerUnknown,
     Blind,
     Conflict,
@@ -248,7 +254,9 @@ fn with_service(observed: &Observed, now: Timestamp, patience: Patience) -> Plan
     let mut plan = match observed.target {
         Target::Missing | Target::Unknown(_) => Plan::idle(),
         Target::Found { replicas: 0 } => asleep::plan(observed, now, patience),
-        Target::Found { .. } if observed.ready_endpoints == 0 => asleep::waking(observed),
+        Target::Found { .. } if observed.ready_endpoints == 0 => {
+            asleep::waking(observed, now, patience)
+        }
         Target::Found { .. } if observed.is_unsettled(now, patience) => {
             asleep::settling(observed, now, patience)
         }
@@ -281,6 +289,21 @@ impl Observed {
     fn is_unsettled(&self, now: Timestamp, patience: Patience) -> bool {
         let settled = |woken| now >= later(woken, patience.settle) && !self.lagging;
         self.slices != Slices::Absent && self.woken.is_some_and(|woken| !settled(woken))
+    }
+
+    /// When those whom the slices name are taken for dead, if nobody takes their place.
+    fn forsaken_at(&self, patience: Patience) -> Option<Timestamp> {
+        match self.resolvers {
+            Resolvers::Gone { since, .. } if !self.blind && self.slices != Slices::Absent => {
+                Some(later(since, patience.resolvers))
+            }
+            _ => None,
+        }
+    }
+
+    fn is_forsaken(&self, now: Timestamp, patience: Patience) -> bool {
+        let at = self.forsaken_at(patience);
+        at.is_some_and(|at| now >= at)
     }
 
     fn knocked_since(&self, moment: Timestamp) -> bool {

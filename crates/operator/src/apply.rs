@@ -14,7 +14,11 @@ pub(crate) use self::{
     status::{write as write_status, write_knock},
 };
 
-use crate::{desired::Desired, facts::ServiceFacts, index::scaled_object_key};
+use crate::{
+    desired::Desired,
+    facts::{ScaledObjectFacts, ServiceFacts},
+    index::scaled_object_key,
+};
 use elasti_api::{Attached, ElastiService, FINALIZER};
 use elasti_core::plan::Step;
 use elasti_runtime::watch::Key;
@@ -33,6 +37,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) desired: &'a Desired,
     pub(crate) public_service: Option<&'a ServiceFacts>,
     pub(crate) target_resource: &'a ApiResource,
+    pub(crate) scaled_object: Option<&'a ScaledObjectFacts>,
     /// Numbers that are no longer needed.
     pub(crate) surplus_ports: &'a [u16],
 }
@@ -48,6 +53,8 @@ pub(crate) enum Done {
 pub(crate) enum Error {
     #[error("{0}")]
     Kube(#[from] kube::Error),
+    #[error("somebody else has changed it meanwhile")]
+    Meanwhile,
     #[error("the API server does not answer")]
     Timeout,
 }
@@ -68,8 +75,8 @@ pub(crate) async fn step(
         Step::RemovePrivateService => children::remove_private_service(client, subject).await?,
         Step::PublishSlices => children::publish_slices(client, subject).await?,
         Step::RemoveSlices => children::remove_slices(client, subject).await?,
-        Step::PauseAutoscaler => set_paused(client, subject.key, subject.object, true).await?,
-        Step::ResumeAutoscaler => set_paused(client, subject.key, subject.object, false).await?,
+        Step::PauseAutoscaler => pause(client, subject).await?,
+        Step::ResumeAutoscaler => resume(client, subject.key, subject.object).await?,
         Step::RestPorts => resting.write(client, subject.surplus_ports).await?,
         Step::ScaleUp { replicas } => {
             let scaled = scale::up(&subject.target(client), *replicas).await;
@@ -109,7 +116,7 @@ pub(crate) async fn wake(
     paused: bool,
 ) -> Woken {
     let resumed = match paused {
-        true => set_paused(client, key, object, false).await,
+        true => resume(client, key, object).await,
         false => Ok(()),
     };
     let name = &object.spec.scale_target_ref.name;
@@ -119,14 +126,17 @@ pub(crate) async fn wake(
     Woken { resumed, scaled }
 }
 
-async fn set_paused(
-    client: &Client,
-    key: &Key,
-    object: &ElastiService,
-    paused: bool,
-) -> Result<(), Error> {
+async fn pause(client: &Client, subject: &Subject<'_>) -> Result<(), Error> {
+    let key = scaled_object_key(subject.key, subject.object);
+    match key.zip(subject.scaled_object) {
+        Some((key, seen)) => autoscaler::pause(client, &key, seen).await,
+        None => Ok(()),
+    }
+}
+
+async fn resume(client: &Client, key: &Key, object: &ElastiService) -> Result<(), Error> {
     match scaled_object_key(key, object) {
-        Some(scaled_object) => autoscaler::set_paused(client, &scaled_object, paused).await,
+        Some(scaled_object) => autoscaler::resume(client, &scaled_object).await,
         None => Ok(()),
     }
 }
@@ -204,6 +214,7 @@ impl Error {
                 500.. => "server",
                 _ => "refused",
             },
+            Self::Meanwhile => "conflict",
             Self::Kube(_) | Self::Timeout => "unreachable",
         }
     }

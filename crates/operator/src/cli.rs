@@ -9,7 +9,7 @@ use elasti_runtime::{
     sentry,
 };
 use jiff::SignedDuration;
-use std::{env, ops::RangeInclusive, str::FromStr, time::Duration};
+use std::{collections::BTreeSet, env, ops::RangeInclusive, str::FromStr, time::Duration};
 
 const POLLING_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -53,7 +53,8 @@ pub(crate) struct Cli {
     #[arg(
         long = "watch-namespace",
         env = "WATCH_NAMESPACES",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = namespace
     )]
     watch_namespaces: Vec<String>,
 
@@ -203,6 +204,20 @@ fn given(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
+/// Lists have spaces, and manifests leave them empty.
+fn namespace(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let right = name.len() <= 63
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    right.then(|| name.to_owned()).ok_or_else(|| {
+        "right would be the name of a namespace: at most 63 small letters, digits and inner dashes"
+            .into()
+    })
+}
+
 fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let parsed = text
         .split_once('-')
@@ -230,12 +245,7 @@ impl Cli {
             },
             private_addresses: self.private_addresses,
             polling_interval: self.polling_interval,
-            watch_namespaces: self
-                .watch_namespaces
-                .iter()
-                .filter(|name| !name.is_empty())
-                .cloned()
-                .collect(),
+            watch_namespaces: self.watch_namespaces(),
             prometheus: prometheus::Settings {
                 server_address: self.prometheus_address.clone(),
                 authorization: self.prometheus_authorization.clone(),
@@ -247,6 +257,13 @@ impl Cli {
             },
             release: self.release,
         }
+    }
+
+    /// Each once: it has one watch of a kind.
+    fn watch_namespaces(&self) -> Vec<String> {
+        let given: BTreeSet<&String> = self.watch_namespaces.iter().collect();
+        let named = given.into_iter().filter(|name| !name.is_empty());
+        named.cloned().collect()
     }
 
     pub(crate) fn sentry(&self) -> sentry::Settings<'_> {
@@ -323,6 +340,22 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_namespaces_is_read_as_it_is_meant() {
+        let with = |list: &str| Cli::try_parse_from(["/manager", "--watch-namespace", list]);
+        let named = |list: &str| with(list).ok().unwrap().settings().watch_namespaces;
+        assert_eq!(named("shop, office ,"), ["office", "shop"]);
+        assert_eq!(named("shop,shop"), ["shop"]);
+        assert!(named(" ").is_empty(), "all");
+        for wrong in ["Shop", "shop office", "shop/web", "shop-", "*"] {
+            let told = with(wrong).err().unwrap().to_string();
+            assert!(
+                told.contains(wrong) && told.contains("right would be"),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
     fn the_resolvers_own_ports_are_no_services() {
         let with = |ports: &str| Cli::parse_from(["/manager", ports]).overlap();
         assert!(with("--resolver-ports=10000-20000").is_ok());
@@ -347,7 +380,7 @@ mod tests {
         ])
         .unwrap();
         assert!(cli.leader_elect);
-        assert_eq!(cli.settings().watch_namespaces, ["shop", "office"]);
+        assert_eq!(cli.settings().watch_namespaces, ["office", "shop"]);
         assert!(cli.unused().contains(&"--metrics-secure"));
     }
 }

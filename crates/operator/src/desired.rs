@@ -272,8 +272,14 @@ pub(crate) fn follows(
         && private.ports == public.ports
         && private.families == public.families
         && private.publish_not_ready == public.publish_not_ready
-        && public.labels.is_part_of(&private.labels)
+        && has_labels_of(private, public)
+}
+
+fn has_labels_of(private: &ServiceFacts, public: &ServiceFacts) -> bool {
+    let wanted = |(name, value)| name == PRIVATE_LABEL || public.labels.get(name) == Some(value);
+    public.labels.is_part_of(&private.labels)
         && private.labels.get(PRIVATE_LABEL).is_some()
+        && private.labels.iter().all(wanted)
 }
 
 pub(crate) fn private_service(
@@ -312,6 +318,47 @@ fn owner_reference(owner: &ElastiService) -> Vec<OwnerReference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::Service;
+
+    /// As the API server gives back what we have applied, with a label of somebody else.
+    fn stored(public: &ServiceFacts, owner: &ElastiService) -> ServiceFacts {
+        let mut object = private_service(owner, public, Addressing::Headless);
+        let ours: serde_json::Map<String, Value> = object["metadata"]["labels"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|name| (format!("f:{name}"), json!({})))
+            .collect();
+        object["metadata"]["labels"]["team"] = json!("blue");
+        object["metadata"]["managedFields"] = json!([
+            {"manager": "elasti-operator", "fieldsV1": {"f:metadata": {"f:labels": ours}}},
+            {"manager": "kubectl-label", "fieldsV1": {"f:metadata": {"f:labels": {"f:team": {}}}}},
+        ]);
+        serde_json::from_value::<Service>(object).unwrap().into()
+    }
+
+    #[test]
+    fn a_private_service_has_the_labels_of_the_public_one_and_keeps_those_of_others() {
+        let owner: ElastiService = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "1"},
+            "spec": {
+                "service": "web",
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            },
+        }))
+        .unwrap();
+        let public = |labels: Value| -> ServiceFacts {
+            let service = json!({"metadata": {"name": "web", "labels": labels}});
+            serde_json::from_value::<Service>(service).unwrap().into()
+        };
+        let before = public(json!({"app": "web", "tier": "front"}));
+        let private = stored(&before, &owner);
+        assert!(follows(&private, &before, &owner));
+        for other in [json!({"app": "web"}), json!({"app": "web", "tier": "back"})] {
+            let after = public(other.clone());
+            assert!(!follows(&private, &after, &owner), "{other}");
+        }
+    }
 
     #[test]
     fn few_resolvers_are_all_listed() {

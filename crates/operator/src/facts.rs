@@ -1,9 +1,10 @@
 //! What decisions need of the objects around an ElastiService, and no more.
 
-use crate::{few::Texts, readiness::Unaskable};
+use crate::{apply::FIELD_MANAGER, few::Texts, readiness::Unaskable};
 use elasti_api::{
     ElastiService, ElastiServiceSpec, ElastiServiceStatus, FINALIZER, Readiness, names,
 };
+use elasti_core::plan::Autoscaler;
 use elasti_runtime::pool::{Pool, shared};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -19,6 +20,7 @@ use k8s_openapi::{
 use kube::{ResourceExt, api::DynamicObject};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::Value;
 use std::{
     mem,
     ops::Deref,
@@ -63,6 +65,7 @@ pub(crate) struct Malformed {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceFacts {
     pub(crate) kind: Arc<str>,
+    /// Of one that belongs to an ElastiService, those that we wrote.
     pub(crate) labels: Texts,
     pub(crate) annotations: Texts,
     pub(crate) selector: Texts,
@@ -92,7 +95,8 @@ pub(crate) struct SliceFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TargetFacts {
     pub(crate) uid: Option<Box<str>>,
-    pub(crate) replicas: i32,
+    /// Unknown where nobody may read which field counts them.
+    pub(crate) replicas: Option<i32>,
     /// Ready replicas, where its status tells.
     pub(crate) ready: Option<i32>,
     /// Whether its status is of an earlier generation.
@@ -102,10 +106,17 @@ pub(crate) struct TargetFacts {
 }
 
 /// A KEDA ScaledObject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScaledObjectFacts {
-    pub(crate) paused: bool,
+    /// Whether it has annotations at all.
+    pub(crate) annotated: bool,
+    pub(crate) paused: Option<Arc<str>>,
+    pub(crate) paused_replicas: Option<Arc<str>>,
 }
+
+/// KEDA takes its orders from annotations. What KubeElasti writes, and so do we, is `true` and `0`.
+pub(crate) const PAUSED: &str = "autoscaling.keda.sh/paused";
+pub(crate) const PAUSED_REPLICAS: &str = "autoscaling.keda.sh/paused-replicas";
 
 pub(crate) const MANAGED_BY: &str = "elasti-operator";
 pub(crate) const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
@@ -220,6 +231,9 @@ impl From<Service> for ServiceFacts {
     fn from(mut service: Service) -> Self {
         service.annotations_mut().remove(LAST_APPLIED);
         let owner = owner(&service.metadata);
+        if owner.is_some() {
+            keep_our_labels(&mut service.metadata);
+        }
         let spec = service.spec.unwrap_or_default();
         Self {
             kind: shared(spec.type_.as_deref().unwrap_or("ClusterIP")),
@@ -243,6 +257,20 @@ impl From<Service> for ServiceFacts {
             headless: spec.cluster_ip.as_deref() == Some("None"),
             owner,
         }
+    }
+}
+
+/// Those that we wrote: what others add is theirs, and what we no longer want we have to know.
+fn keep_our_labels(metadata: &mut ObjectMeta) {
+    let managed = metadata.managed_fields.iter().flatten();
+    let ours = managed
+        .filter(|fields| fields.manager.as_deref() == Some(FIELD_MANAGER))
+        .filter_map(|fields| fields.fields_v1.as_ref());
+    let ours: Vec<&Value> = ours
+        .map(|fields| &fields.0["f:metadata"]["f:labels"])
+        .collect();
+    if let Some(labels) = &mut metadata.labels {
+        labels.retain(|name, _| ours.iter().any(|ours| !ours[format!("f:{name}")].is_null()));
     }
 }
 
@@ -316,11 +344,25 @@ impl SliceFacts {
 
 impl From<DynamicObject> for ScaledObjectFacts {
     fn from(object: DynamicObject) -> Self {
-        let annotation = |name: &str| object.annotations().get(name).map(String::as_str);
-        // Somebody who pauses it without a number of replicas has reasons of their own.
+        let annotation = |name: &str| object.annotations().get(name).map(|text| shared(text));
         Self {
-            paused: annotation("autoscaling.keda.sh/paused") == Some("true")
-                && annotation("autoscaling.keda.sh/paused-replicas") == Some("0"),
+            annotated: object.metadata.annotations.is_some(),
+            paused: annotation(PAUSED),
+            paused_replicas: annotation(PAUSED_REPLICAS),
+        }
+    }
+}
+
+impl ScaledObjectFacts {
+    /// As KEDA reads them: a number comes first, and whatever is not plainly false is true.
+    pub(crate) fn autoscaler(&self) -> Autoscaler {
+        match (self.paused.as_deref(), self.paused_replicas.as_deref()) {
+            (Some("true"), Some("0")) => Autoscaler::Paused,
+            (_, Some(_)) => Autoscaler::Pinning,
+            (None | Some("0" | "f" | "F" | "false" | "False" | "FALSE"), None) => {
+                Autoscaler::Running
+            }
+            (Some(_), None) => Autoscaler::Resting,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     index::{Index, Touched},
+    metrics::Vision,
     operator::Operator,
 };
 use elasti_runtime::watch::{Change, Health, Scope, watch};
@@ -22,6 +23,7 @@ const PAGE: u32 = 200;
 pub(crate) struct Feed<'a> {
     pub(crate) operator: &'a Operator,
     pub(crate) name: &'a str,
+    pub(crate) vision: Vision<'a>,
     pub(crate) scopes: Vec<Scope>,
     /// Which of the kind, by label; empty means all.
     pub(crate) selector: &'a str,
@@ -47,7 +49,7 @@ impl Feed<'_> {
         let watches = self.scopes.iter().enumerate().map(|(at, scope)| {
             let report = {
                 let (healths, tell_health) = (&healths, &tell_health);
-                let settled = &settled;
+                let (vision, settled) = (&self.vision, &settled);
                 move |health: Health| {
                     if let Some(error) = health.trouble() {
                         tracing::warn!(kind = self.name, ?scope, error, "Watch fails");
@@ -57,7 +59,7 @@ impl Feed<'_> {
                     let mut healths = healths.lock();
                     healths[at] = health;
                     let well = healths.iter().all(|health| *health == Health::Synced);
-                    metrics.watch_health(self.name, well);
+                    vision.is_clear(well);
                     if Health::are_settled(&healths) {
                         settled();
                     }

@@ -124,6 +124,11 @@ impl From<&AttachedTarget> for Kind {
 }
 
 impl Kind {
+    /// In whatever version: the objects are the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.gvk().group == other.gvk().group
+    }
+
     pub(crate) fn gvk(&self) -> GroupVersionKind {
         let (group, version) = self
             .api_version
@@ -203,13 +208,16 @@ impl Index {
         !self.by_scaled_object.is_empty()
     }
 
+    pub(crate) fn scaled_object_facts(&self, key: &Key) -> Option<&ScaledObjectFacts> {
+        self.scaled_objects.get(key)
+    }
+
     pub(crate) fn scaled_object(&self, key: &Key) -> Autoscaler {
         let own = Scope::Namespace(key.namespace.clone());
         let healths = &self.scaled_objects_healths;
         let health = healths.get(&Scope::All).or_else(|| healths.get(&own));
         match (self.scaled_objects.get(key), health) {
-            (Some(facts), Some(Health::Synced)) if facts.paused => Autoscaler::Paused,
-            (Some(_), Some(Health::Synced)) => Autoscaler::Running,
+            (Some(facts), Some(Health::Synced)) => facts.autoscaler(),
             (None, Some(Health::Synced)) | (_, Some(Health::Absent(_))) => Autoscaler::Missing,
             _ => Autoscaler::Unknown,
         }
@@ -253,8 +261,8 @@ impl Index {
 
     /// Whether nobody but this one names a target.
     pub(crate) fn is_alone_with_target(&self, key: &Key, kind: &Kind, name: &str) -> bool {
-        let users = self.users_of_target(kind, &key.beside(name));
-        users.into_iter().flatten().all(|user| user == key)
+        let target = key.beside(name);
+        self.sharing_target(kind, &target).all(|user| user == key)
     }
 
     pub(crate) fn is_alone_with_scaled_object(&self, key: &Key, name: &str) -> bool {
@@ -264,23 +272,28 @@ impl Index {
 
     /// An older ElastiService that names the same service or target.
     pub(crate) fn rival_of(&self, key: &Key, object: &ElastiService) -> Option<&Key> {
-        let service = self.by_service.get(&key.beside(&object.spec.service));
+        let service = self.owner_of_service(&key.beside(&object.spec.service));
         let (kind, target) = target_key(key, object);
-        let target = self.users_of_target(&kind, &target);
-        [service, target]
-            .into_iter()
+        let target = self.oldest(self.sharing_target(&kind, &target));
+        let mut oldest = [service, target].into_iter().flatten();
+        oldest.find(|oldest| *oldest != key)
+    }
+
+    /// Users of a target, by whatever version of its kind.
+    fn sharing_target<'a>(&'a self, kind: &Kind, target: &Key) -> impl Iterator<Item = &'a Key> {
+        let kinds = self.by_target.iter();
+        let same = kinds.filter(move |(other, _)| other.is_same(kind));
+        same.filter_map(move |(_, of_kind)| of_kind.get(target))
             .flatten()
-            .filter_map(|users| self.oldest(users))
-            .find(|oldest| *oldest != key)
     }
 
     fn users_of_target(&self, kind: &Kind, target: &Key) -> Option<&Few> {
         self.by_target.get(kind)?.get(target)
     }
 
-    fn oldest<'a>(&self, users: &'a Few) -> Option<&'a Key> {
+    fn oldest<'a>(&self, users: impl IntoIterator<Item = &'a Key>) -> Option<&'a Key> {
         users
-            .iter()
+            .into_iter()
             .min_by_key(|key| (self.created(key), key.name.clone()))
     }
 
@@ -366,10 +379,10 @@ impl Index {
             touched.extend(users.iter().cloned());
         }
         let (kind, target) = target_key(key, object);
-        let of_kind = self.by_target.entry(kind).or_default();
-        let users = of_kind.entry(target).or_default();
+        let of_kind = self.by_target.entry(kind.clone()).or_default();
+        let users = of_kind.entry(target.clone()).or_default();
         users.insert(key.clone());
-        touched.extend(users.iter().cloned());
+        touched.extend(self.sharing_target(&kind, &target).cloned());
         if let Some(scaled_object) = scaled_object_key(key, object) {
             self.by_scaled_object
                 .entry(scaled_object)
@@ -392,11 +405,12 @@ impl Index {
         }
         let (kind, target) = target_key(key, &object);
         if let Some(of_kind) = self.by_target.get_mut(&kind) {
-            touched.append(&mut leave(of_kind, &target, key));
+            leave(of_kind, &target, key);
             if of_kind.is_empty() {
                 self.by_target.remove(&kind);
             }
         }
+        touched.extend(self.sharing_target(&kind, &target).cloned());
         if let Some(scaled_object) = scaled_object_key(key, &object) {
             leave(&mut self.by_scaled_object, &scaled_object, key);
         }
@@ -410,6 +424,12 @@ impl Index {
             .flatten()
             .cloned()
             .collect()
+    }
+
+    /// Whoever names one next waits until they are listed anew.
+    pub(crate) fn drop_scaled_objects(&mut self) {
+        self.scaled_objects.clear();
+        self.scaled_objects_healths.clear();
     }
 
     pub(crate) fn change_scaled_objects(&mut self, change: Change<ScaledObjectFacts>) -> Touched {

@@ -6,6 +6,7 @@ use crate::{
     facts::TargetFacts,
     feed::{Feed, dynamic},
     index::Kind,
+    metrics::Vision,
     operator::Operator,
     readiness::readiness,
 };
@@ -23,6 +24,9 @@ use tokio::{
 };
 
 const RETRY: Duration = Duration::from_secs(5);
+
+/// Where most kinds count them.
+const REPLICAS: &str = "/spec/replicas";
 
 /// Works until it is dropped, and ends its watches with it.
 pub(crate) async fn work(operator: Arc<Operator>) {
@@ -53,16 +57,18 @@ pub(crate) async fn work(operator: Arc<Operator>) {
 }
 
 async fn watch_kind(operator: Arc<Operator>, kind: Kind) {
-    let (resource, path) = discovered(&operator, &kind).await;
+    let vision = operator.metrics.vision(&kind.api_version, &kind.kind);
+    let (resource, path) = discovered(&operator, &kind, &vision).await;
     let feed = Feed {
         operator: &operator,
         name: &kind.kind,
+        vision,
         scopes: operator.settings.scopes(),
         selector: "",
     };
     feed.watch(
         dynamic(&operator.client, &resource),
-        |object| strip(&object, &resource, &path),
+        |object| strip(&object, &resource, path.as_deref()),
         |index, change| index.change_targets(&kind, change, clock::now()),
         |index, scope, health| index.change_kind_health(&kind, scope, health),
         || {},
@@ -72,7 +78,11 @@ async fn watch_kind(operator: Arc<Operator>, kind: Kind) {
 
 /// The API server knows a kind's plural and where it keeps its replicas; until it says so, that is
 /// reported and asked again.
-async fn discovered(operator: &Operator, kind: &Kind) -> (ApiResource, String) {
+async fn discovered(
+    operator: &Operator,
+    kind: &Kind,
+    vision: &Vision<'_>,
+) -> (ApiResource, Option<String>) {
     let mut told = String::new();
     loop {
         match discover(&operator.client, kind).await {
@@ -81,8 +91,9 @@ async fn discovered(operator: &Operator, kind: &Kind) -> (ApiResource, String) {
                 return (resource, path);
             }
             Err(error) => {
+                vision.is_clear(false);
                 if error != told {
-                    tracing::warn!(kind = kind.kind, error, "Cannot watch a kind of targets");
+                    tracing::warn!(kind = kind.kind, error, "Watch fails");
                     told.clone_from(&error);
                 }
                 let health = Health::Failing(error);
@@ -95,7 +106,7 @@ async fn discovered(operator: &Operator, kind: &Kind) -> (ApiResource, String) {
     }
 }
 
-async fn discover(client: &Client, kind: &Kind) -> Result<(ApiResource, String), String> {
+async fn discover(client: &Client, kind: &Kind) -> Result<(ApiResource, Option<String>), String> {
     let name = format!("{} of {}", kind.kind, kind.api_version);
     let (resource, capabilities) =
         discovery::pinned_kind(client, &kind.gvk())
@@ -116,8 +127,8 @@ async fn discover(client: &Client, kind: &Kind) -> Result<(ApiResource, String),
     Ok((resource, path))
 }
 
-/// As its definition says, where there is one and we may read it.
-async fn replicas_path(client: &Client, resource: &ApiResource) -> kube::Result<String> {
+/// As its definition says, where there is one and we may read it. `None` is known to nobody here.
+async fn replicas_path(client: &Client, resource: &ApiResource) -> kube::Result<Option<String>> {
     let definitions = ApiResource::from_gvk(&GroupVersionKind::gvk(
         "apiextensions.k8s.io",
         "v1",
@@ -125,34 +136,77 @@ async fn replicas_path(client: &Client, resource: &ApiResource) -> kube::Result<
     ));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &definitions);
     let name = format!("{}.{}", resource.plural, resource.group);
-    let definition = match api.get(&name).await {
-        Ok(definition) => Some(definition),
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => None,
-        Err(error) => return Err(error),
-    };
-    let path = definition.and_then(|definition| {
-        let versions = definition.data["spec"]["versions"].as_array()?;
-        let version = versions
-            .iter()
-            .find(|version| version["name"] == resource.version.as_str())?;
-        let path = version.pointer("/subresources/scale/specReplicasPath")?;
-        Some(path.as_str()?.replace('.', "/"))
-    });
-    Ok(path.unwrap_or_else(|| "/spec/replicas".into()))
+    match api.get(&name).await {
+        Ok(definition) => Ok(defined_path(&definition, &resource.version)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+            Ok(is_well_known(resource).then(|| REPLICAS.into()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
-/// A target without a count of replicas has one. Kinds that count their ready replicas leave a zero
-/// out.
-fn strip(object: &DynamicObject, resource: &ApiResource, path: &str) -> TargetFacts {
+fn defined_path(definition: &DynamicObject, version: &str) -> Option<String> {
+    let versions = definition.data["spec"]["versions"].as_array()?;
+    let version = versions.iter().find(|known| known["name"] == version)?;
+    let path = version.pointer("/subresources/scale/specReplicasPath")?;
+    Some(path.as_str()?.replace('.', "/"))
+}
+
+/// Kubernetes' own kinds, and Argo's.
+fn is_well_known(resource: &ApiResource) -> bool {
+    matches!(resource.group.as_str(), "" | "apps" | "argoproj.io")
+}
+
+/// A target without a count of replicas has one, if this is where they are counted. Kinds that count
+/// their ready replicas leave a zero out.
+fn strip(object: &DynamicObject, resource: &ApiResource, path: Option<&str>) -> TargetFacts {
     let number = |path: &str| object.data.pointer(path)?.as_i64();
     let count = |path: &str| -> Option<i32> { number(path)?.try_into().ok() };
     let counts_ready = matches!(resource.group.as_str(), "apps" | "argoproj.io");
     TargetFacts {
         uid: object.metadata.uid.as_deref().map(Into::into),
-        replicas: count(path).unwrap_or(1),
+        replicas: match path {
+            Some(path) => Some(count(path).unwrap_or(1)),
+            None => count(REPLICAS),
+        },
         ready: count("/status/readyReplicas").or(counts_ready.then_some(0)),
         lagging: number("/status/observedGeneration")
             .is_some_and(|seen| Some(seen) < object.metadata.generation),
         readiness: readiness(&object.data["spec"]).map(Arc::new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn replicas(spec: Value, path: Option<&str>) -> Option<i32> {
+        let gvk = GroupVersionKind::gvk("example.com", "v1", "Widget");
+        let resource = ApiResource::from_gvk(&gvk);
+        let object = DynamicObject::new("web", &resource).data(json!({"spec": spec}));
+        strip(&object, &resource, path).replicas
+    }
+
+    #[test]
+    fn replicas_are_unknown_where_nobody_knows_the_place() {
+        assert_eq!(replicas(json!({"size": 0}), Some("/spec/size")), Some(0));
+        assert_eq!(replicas(json!({}), Some("/spec/size")), Some(1));
+        assert_eq!(replicas(json!({"replicas": 0}), None), Some(0));
+        assert_eq!(
+            replicas(json!({"size": 0}), None),
+            None,
+            "or it would be taken for awake while it sleeps"
+        );
+    }
+
+    #[test]
+    fn the_place_is_known_of_kinds_that_everybody_has() {
+        let known = |group: &str| {
+            let gvk = GroupVersionKind::gvk(group, "v1", "Widget");
+            is_well_known(&ApiResource::from_gvk(&gvk))
+        };
+        assert!(known("apps") && known("") && known("argoproj.io"));
+        assert!(!known("example.com"));
     }
 }

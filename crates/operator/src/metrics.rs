@@ -32,6 +32,12 @@ pub(crate) struct Metrics {
 /// The watches of one kind, counted while they live.
 pub(crate) struct Watches(IntGauge, i64);
 
+/// Whether a kind can be seen, told for as long as anybody wants to.
+pub(crate) struct Vision<'a> {
+    gauge: &'a IntGaugeVec,
+    labels: [&'a str; 2],
+}
+
 const SUCCESS: &str = "success";
 
 // === impl Metrics ===
@@ -51,7 +57,7 @@ impl Metrics {
         Ok(Self {
             ledger: Arc::default(),
             informers: registered(registry, IntGaugeVec::new(informers, &["informer_name"])?)?,
-            watch: registered(registry, IntGaugeVec::new(watch, &["kind"])?)?,
+            watch: registered(registry, IntGaugeVec::new(watch, &["kind", "api_version"])?)?,
             knock: registered(registry, IntCounterVec::new(knock, &["result"])?)?,
             resolvers: registered(registry, IntGauge::with_opts(resolvers)?)?,
             kinds: Mutex::default(),
@@ -104,6 +110,11 @@ impl Metrics {
             self.ledger
                 .enter(key, |account| *account.came.of(error) += 1);
         }
+        let mode = match declared {
+            Declared::Understood(object) => object.status.as_ref().and_then(|status| status.mode),
+            Declared::Malformed(_) => None,
+        };
+        self.ledger.enter(key, |account| account.mode = mode);
     }
 
     pub(crate) fn handled(&self, kind: &str, touched: &Touched) {
@@ -140,14 +151,11 @@ impl Metrics {
             .enter(key, |account| *account.scaled.of(labels) += 1);
     }
 
-    pub(crate) fn mode(&self, key: &Key, mode: Option<Mode>) {
-        if mode.is_some() {
-            self.ledger.enter(key, |account| account.mode = mode);
+    pub(crate) fn vision<'a>(&'a self, api_version: &'a str, kind: &'a str) -> Vision<'a> {
+        Vision {
+            gauge: &self.watch,
+            labels: [kind, api_version],
         }
-    }
-
-    pub(crate) fn watch_health(&self, kind: &str, well: bool) {
-        self.watch.with_label_values(&[kind]).set(well.into());
     }
 
     pub(crate) fn ready_resolvers(&self, index: &Index) {
@@ -192,5 +200,80 @@ fn registered<C: Collector + Clone + 'static>(
 impl Drop for Watches {
     fn drop(&mut self) {
         self.0.sub(self.1);
+    }
+}
+
+// === impl Vision ===
+
+impl Vision<'_> {
+    pub(crate) fn is_clear(&self, clear: bool) {
+        self.gauge.with_label_values(&self.labels).set(clear.into());
+    }
+}
+
+impl Drop for Vision<'_> {
+    fn drop(&mut self) {
+        // Nothing was told yet, if there is nothing to remove.
+        let _ = self.gauge.remove_label_values(&self.labels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use kube::api::DynamicObject;
+    use serde_json::json;
+
+    #[test]
+    fn the_mode_is_what_the_status_says_whoever_wrote_it() {
+        let metrics = Metrics::new(&Registry::new()).unwrap();
+        let index = Index::new(
+            Key::new("elasti", "resolvers"),
+            1..=9,
+            Timestamp::UNIX_EPOCH,
+        );
+        let web = Key::new("shop", "web");
+        let told = |mode: Option<&str>| {
+            let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+            let object: DynamicObject = serde_json::from_value(json!({
+                "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"service": "web", "scaleTargetRef": target},
+                "status": {"mode": mode},
+            }))
+            .unwrap();
+            metrics.declared(&index, &Change::Applied(web.clone(), object.into()));
+            let text: String = metrics.ledger.pages().collect();
+            let mut lines = text.lines();
+            let line = lines.find(|line| line.starts_with("elasti_operator_mode{"));
+            line.map(|line| line.ends_with(" 1"))
+        };
+        assert_eq!(told(Some("proxy")), Some(true));
+        assert_eq!(told(Some("serve")), Some(false));
+        assert_eq!(told(None), None);
+    }
+
+    #[test]
+    fn each_kind_has_a_health_of_its_own_while_somebody_uses_it() {
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry).unwrap();
+        let told = || -> Vec<f64> {
+            let families = registry.gather();
+            let health = families
+                .iter()
+                .find(|f| f.name().ends_with("watch_healthy"));
+            let told = health.into_iter().flat_map(|family| family.get_metric());
+            told.map(|metric| metric.get_gauge().get_value()).collect()
+        };
+        let ours = metrics.vision("apps/v1", "Deployment");
+        let theirs = metrics.vision("example.com/v1", "Deployment");
+        assert!(told().is_empty(), "nothing is known yet");
+        ours.is_clear(true);
+        theirs.is_clear(false);
+        let mut both = told();
+        both.sort_by(f64::total_cmp);
+        assert_eq!(both, [0.0, 1.0]);
+        drop(theirs);
+        assert_eq!(told(), [1.0], "nobody uses the other any more");
     }
 }

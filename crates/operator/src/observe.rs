@@ -6,7 +6,7 @@ use crate::{
     index::{Index, Kind, Memory, Routes, scaled_object_key},
     prometheus,
 };
-use elasti_api::{Attached, ElastiService, FINALIZER, names};
+use elasti_api::{Attached, AttachedTarget, ElastiService, FINALIZER, names};
 use elasti_core::{
     plan::{Absence, Autoscaler, Following, Former, Observed, Resolvers, Service, Slices},
     verdict::Opinion,
@@ -136,13 +136,17 @@ fn former(index: &Index, key: &Key, object: &ElastiService, ousted: bool) -> For
     Former {
         service: now.is_none_or(|now| now.service != before.service)
             && owner.is_none_or(|owner| owner == key),
-        target: now.is_none_or(|now| now.target != before.target)
+        target: now.is_none_or(|now| !is_same(&now.target, &before.target))
             && index.is_alone_with_target(key, &kind, &before.target.name),
         autoscaler: before.scaled_object.as_ref().is_some_and(|name| {
             now.is_none_or(|now| now.scaled_object.as_ref() != Some(name))
                 && index.is_alone_with_scaled_object(key, name)
         }),
     }
+}
+
+fn is_same(now: &AttachedTarget, before: &AttachedTarget) -> bool {
+    now.name == before.name && Kind::from(now).is_same(&before.into())
 }
 
 fn ready_endpoints(index: &Index, service: &Key) -> usize {

@@ -51,7 +51,7 @@ pub(crate) struct Operator {
     pub(crate) strangers: Strangers,
     /// The set of target kinds may have changed.
     pub(crate) kinds_changed: Notify,
-    /// An ElastiService may have come that names a ScaledObject.
+    /// Whether any ElastiService names a ScaledObject may have changed.
     pub(crate) keda_wanted: Notify,
     index: Mutex<Index>,
 }

@@ -12,13 +12,10 @@ use self::{client::Client, conversation::Conversation, server::Server};
 use anyhow::Context;
 use elasti_api::{PrometheusTrigger, Trigger};
 use elasti_core::verdict::{Opinion, Verdict};
+use futures::future::join_all;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// Shared by all triggers: connections to a server are kept between questions.
 pub struct Prometheus {
@@ -30,9 +27,12 @@ pub struct Prometheus {
     asked: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// The right to ask the servers of some triggers, given back when it is dropped.
-pub struct Turn {
-    servers: BTreeSet<String>,
+/// The right to ask the server of each of some triggers.
+pub struct Turn(Vec<Option<Arc<Slot>>>);
+
+/// The right to ask one server, given back when it is dropped.
+struct Slot {
+    server: String,
     asked: Arc<Mutex<HashMap<String, usize>>>,
 }
 
@@ -97,21 +97,53 @@ impl Prometheus {
 
     /// `None` while one of the servers has enough to do.
     pub fn turn(&self, triggers: &[Trigger]) -> Option<Turn> {
-        let server = |trigger: &Trigger| match trigger {
-            Trigger::Prometheus(trigger) => trigger.server_address.clone().or(self.address.clone()),
+        let servers = triggers.iter().map(|trigger| match trigger {
+            Trigger::Prometheus(trigger) => self.server_of(trigger),
             Trigger::Invalid(_) => None,
-        };
-        let servers: BTreeSet<String> = triggers.iter().filter_map(server).collect();
+        });
+        let servers: Vec<Option<&str>> = servers.collect();
         let mut asked = self.asked.lock();
-        let busy = |server: &String| asked.get(server).is_some_and(|count| *count >= AT_ONCE);
-        if servers.iter().any(busy) {
+        let busy = |server: &&str| asked.get(*server).is_some_and(|count| *count >= AT_ONCE);
+        if servers.iter().flatten().any(busy) {
             return None;
         }
-        for server in &servers {
-            *asked.entry(server.clone()).or_default() += 1;
+        let mut slots = HashMap::new();
+        for server in servers.iter().copied().flatten() {
+            slots.entry(server).or_insert_with(|| {
+                *asked.entry(server.into()).or_default() += 1;
+                Arc::new(Slot {
+                    server: server.into(),
+                    asked: self.asked.clone(),
+                })
+            });
         }
-        let asked = self.asked.clone();
-        Some(Turn { servers, asked })
+        let slots = servers.iter().map(|server| slots.get((*server)?).cloned());
+        Some(Turn(slots.collect()))
+    }
+
+    fn server_of<'a>(&'a self, trigger: &'a PrometheusTrigger) -> Option<&'a str> {
+        server::own_address(trigger).or(self.address.as_deref())
+    }
+
+    /// Of all triggers, asked at once: who has answered is free for others before the slowest has.
+    pub async fn opinion(
+        &self,
+        triggers: &[Trigger],
+        turn: Turn,
+        cooldown: Duration,
+        now: Timestamp,
+    ) -> Opinion {
+        let answers = triggers.iter().zip(turn.0).map(async |(trigger, slot)| {
+            let opinion = match trigger {
+                Trigger::Prometheus(trigger) => self.ask(trigger, cooldown, now).await,
+                Trigger::Invalid(invalid) => {
+                    Opinion::unknown("InvalidTrigger", invalid.error.clone())
+                }
+            };
+            drop(slot);
+            opinion
+        });
+        combine(join_all(answers).await)
     }
 
     /// Never fails: what went wrong is the reason of an unknown verdict.
@@ -137,15 +169,13 @@ impl Prometheus {
     }
 }
 
-// === impl Turn ===
+// === impl Slot ===
 
-impl Drop for Turn {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut asked = self.asked.lock();
-        for server in &self.servers {
-            if let Some(count) = asked.get_mut(server) {
-                *count -= 1;
-            }
+        if let Some(count) = asked.get_mut(&self.server) {
+            *count -= 1;
         }
         asked.retain(|_, count| *count > 0);
     }

@@ -4,8 +4,8 @@ use crate::{
     apply::{self, Done, Subject},
     clock,
     desired::Desired,
-    facts::{Declared, Malformed, ServiceFacts},
-    index::{Index, Kind, Memory, Routes, Trouble},
+    facts::{Declared, Malformed, ScaledObjectFacts, ServiceFacts},
+    index::{Index, Kind, Memory, Routes, Trouble, scaled_object_key},
     observe::{Moment, observe},
     operator::Operator,
     readiness::Unaskable,
@@ -36,6 +36,7 @@ struct View {
     observed: Observed,
     public_service: Option<ServiceFacts>,
     target_resource: ApiResource,
+    scaled_object: Option<ScaledObjectFacts>,
     trouble: Option<Trouble>,
     readiness: Option<Result<Arc<Readiness>, Unaskable>>,
 }
@@ -207,6 +208,7 @@ async fn carry_out(operator: &Operator, key: &Key, view: &View, plan: &Plan) -> 
         desired: &view.desired,
         public_service: view.public_service.as_ref(),
         target_resource: &view.target_resource,
+        scaled_object: view.scaled_object.as_ref(),
         surplus_ports: &surplus,
     };
     let mut outcome = Outcome::default();
@@ -335,7 +337,6 @@ async fn report(
         first_knock: memory.first_knock,
         now,
     });
-    operator.metrics.mode(key, after.mode);
     say::dry_run(operator, &view.object, &after);
     write(operator, key, &view.object, &after).await
 }
@@ -381,6 +382,8 @@ impl View {
             observed,
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),
             target_resource: index.resource_of(&kind),
+            scaled_object: scaled_object_key(key, &object)
+                .and_then(|key| index.scaled_object_facts(&key).cloned()),
             readiness: index.readiness(&kind, &key.beside(&object.spec.scale_target_ref.name)),
             trouble: index.trouble(key).cloned(),
             object,

@@ -22,7 +22,10 @@ use elasti_runtime::{
 };
 use futures::future::join_all;
 use http::{Method, Request};
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use k8s_openapi::{
+    Resource,
+    api::{core::v1::Service, discovery::v1::EndpointSlice},
+};
 use kube::{
     Client, Config,
     api::{ApiResource, DynamicObject},
@@ -37,7 +40,7 @@ use std::{
 use tokio::time;
 use tower::{BoxError, filter::FilterLayer};
 
-const RECONCILERS: usize = 8;
+const RECONCILERS: usize = 32;
 const WAKERS: usize = 16;
 const ASKERS: usize = 128;
 const DIALLERS: usize = 32;
@@ -160,7 +163,7 @@ async fn take_office(operator: &Operator) {
 async fn watch_elasti_services(operator: &Operator, readiness: &Readiness) {
     let resource = ApiResource::erase::<ElastiService>(&());
     let listed = listed(readiness, "ElastiService");
-    feed(operator, "ElastiService")
+    feed(operator, &resource.api_version, "ElastiService")
         .watch(
             dynamic(&operator.client, &resource),
             |object: DynamicObject| Declared::from(object),
@@ -204,7 +207,7 @@ fn newcomers(index: &Index, change: &Change<Declared>) -> Vec<Key> {
 
 async fn watch_services(operator: &Operator, readiness: &Readiness) {
     let listed = listed(readiness, "Service");
-    feed(operator, "Service")
+    feed(operator, Service::API_VERSION, "Service")
         .watch(
             typed::<Service>(&operator.client),
             ServiceFacts::from,
@@ -222,7 +225,7 @@ async fn watch_slices(operator: &Operator, readiness: &Readiness) {
     let feed = Feed {
         scopes: operator.settings.slice_scopes(),
         selector: &selector,
-        ..feed(operator, "EndpointSlice")
+        ..feed(operator, EndpointSlice::API_VERSION, "EndpointSlice")
     };
     feed.watch(
         typed::<EndpointSlice>(&operator.client),
@@ -238,26 +241,37 @@ async fn watch_slices(operator: &Operator, readiness: &Readiness) {
     .await;
 }
 
-/// Only where somebody uses KEDA: elsewhere its kind may not even exist.
+/// Only while somebody uses KEDA: elsewhere its kind may not even exist.
 async fn watch_scaled_objects(operator: &Operator) {
-    while !operator.read(|index| index.uses_keda()) {
-        operator.keda_wanted.notified().await;
-    }
-    feed(operator, "ScaledObject")
-        .watch(
-            dynamic(&operator.client, &apply::scaled_objects()),
+    let resource = apply::scaled_objects();
+    loop {
+        keda_is(operator, true).await;
+        let watch = feed(operator, &resource.api_version, "ScaledObject").watch(
+            dynamic(&operator.client, &resource),
             ScaledObjectFacts::from,
             |index, change| index.change_scaled_objects(change),
             |index, scope, health| index.change_scaled_objects_health(scope, health),
             || {},
-        )
-        .await;
+        );
+        tokio::select! {
+            () = watch => {}
+            () = keda_is(operator, false) => {}
+        }
+        operator.note(Index::drop_scaled_objects);
+    }
 }
 
-fn feed<'a>(operator: &'a Operator, name: &'a str) -> Feed<'a> {
+async fn keda_is(operator: &Operator, used: bool) {
+    while operator.read(Index::uses_keda) != used {
+        operator.keda_wanted.notified().await;
+    }
+}
+
+fn feed<'a>(operator: &'a Operator, api_version: &'a str, name: &'a str) -> Feed<'a> {
     Feed {
         operator,
         name,
+        vision: operator.metrics.vision(api_version, name),
         scopes: operator.settings.scopes(),
         selector: "",
     }

@@ -1,14 +1,13 @@
 //! Asking the triggers, each ElastiService at its own moments, never inside a reconcile. One slow
 //! server delays only those who ask it.
 
-use crate::{clock, facts::Declared, observe, operator::Operator};
-use elasti_api::{ElastiService, Trigger};
+use crate::{clock, facts::Declared, observe, operator::Operator, prometheus::Turn};
+use elasti_api::ElastiService;
 use elasti_core::{
     schedule,
     verdict::{Opinion, Verdict},
 };
 use elasti_runtime::watch::Key;
-use futures::{StreamExt, stream};
 use std::{
     collections::hash_map::DefaultHasher,
     hash::{Hash, Hasher},
@@ -26,8 +25,8 @@ pub(crate) async fn work(operator: &Operator) {
         let key = operator.questions.next().await;
         if let Some(object) = understood(operator, &key).filter(|object| has_questions(object)) {
             let again = match operator.prometheus.turn(&object.spec.triggers) {
-                Some(_turn) => {
-                    ask(operator, &key, &object).await;
+                Some(turn) => {
+                    ask(operator, &key, &object, turn).await;
                     interval(operator, &object)
                 }
                 None => BUSY,
@@ -70,10 +69,13 @@ pub(crate) fn interval(operator: &Operator, object: &ElastiService) -> Duration 
         .unwrap_or(operator.settings.polling_interval)
 }
 
-async fn ask(operator: &Operator, key: &Key, object: &ElastiService) {
+async fn ask(operator: &Operator, key: &Key, object: &ElastiService, turn: Turn) {
     let now = clock::now();
+    let cooldown = observe::cooldown(object.spec.cooldown_period).unsigned_abs();
+    let triggers = &object.spec.triggers;
+    let asked = operator.prometheus.opinion(triggers, turn, cooldown, now);
     let (opinion, may_sleep) = match window(object, now) {
-        Ok(open) => (opinion(operator, object, now).await, open),
+        Ok(open) => (asked.await, open),
         Err(error) => (Opinion::unknown("InvalidEnabledPeriod", error), false),
     };
     operator.learn(|index| {
@@ -110,26 +112,5 @@ fn window(object: &ElastiService, now: jiff::Timestamp) -> Result<bool, String> 
         Some(period) => schedule::window(period, now)
             .map(|window| window.open)
             .map_err(|error| error.to_string()),
-    }
-}
-
-async fn opinion(operator: &Operator, object: &ElastiService, now: jiff::Timestamp) -> Opinion {
-    let cooldown = observe::cooldown(object.spec.cooldown_period).unsigned_abs();
-    let opinions: Vec<Opinion> = stream::iter(&object.spec.triggers)
-        .then(|trigger| ask_one(operator, trigger, cooldown, now))
-        .collect()
-        .await;
-    crate::prometheus::combine(opinions)
-}
-
-async fn ask_one(
-    operator: &Operator,
-    trigger: &Trigger,
-    cooldown: Duration,
-    now: jiff::Timestamp,
-) -> Opinion {
-    match trigger {
-        Trigger::Prometheus(trigger) => operator.prometheus.ask(trigger, cooldown, now).await,
-        Trigger::Invalid(invalid) => Opinion::unknown("InvalidTrigger", invalid.error.clone()),
     }
 }

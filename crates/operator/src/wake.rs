@@ -251,7 +251,10 @@ impl Sleeper {
         may_wake.then(|| Self {
             object: object.clone(),
             resource: index.resource_of(&kind),
-            paused: autoscaler.is_some_and(|scaler| scaler != Autoscaler::Running),
+            paused: matches!(
+                autoscaler,
+                Some(Autoscaler::Paused | Autoscaler::Missing | Autoscaler::Unknown)
+            ),
         })
     }
 }

@@ -472,12 +472,18 @@ impl Visit {
         endpoint::choose(endpoints.of(self.number, port), self.avoided)
     }
 
-    /// The endpoint with the least to do, as soon as there is one.
-    pub async fn endpoint(&mut self, port: &str) -> Result<Busy, Turned> {
+    /// The endpoint with the least to do, if there is one and nobody has to wait.
+    pub fn endpoint_now(&self, port: &str) -> Option<Busy> {
         self.room.report();
-        if self.seat.is_none()
-            && let endpoint::Choice::This(busy) = self.choose(&self.room.endpoints.borrow(), port)
-        {
+        match self.choose(&self.room.endpoints.borrow(), port) {
+            endpoint::Choice::This(busy) if self.seat.is_none() => Some(busy),
+            _ => None,
+        }
+    }
+
+    /// The same, as soon as there is one.
+    pub async fn endpoint(&mut self, port: &str) -> Result<Busy, Turned> {
+        if let Some(busy) = self.endpoint_now(port) {
             return Ok(busy);
         }
         let room = self.room.clone();

@@ -6,7 +6,7 @@ use elasti_api::{Mode, Phase};
 use jiff::Timestamp;
 
 pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
-    let mut plan = held(observed, Phase::Asleep);
+    let mut plan = held(observed, Phase::Asleep, now, patience);
     match reason_to_wake(observed, now, patience) {
         Wake::Now if dry(observed) => plan.note = Some(Note::DryRunWouldWake),
         Wake::Now => {
@@ -20,6 +20,9 @@ pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> P
         }
         Wake::At(moment) => plan.look_again = Some(moment),
         Wake::Never => {}
+    }
+    if observed.is_forsaken(now, patience) {
+        plan.steps.push(Step::RemoveSlices);
     }
     if observed.resolvers != Resolvers::Ready && plan.note.is_none() {
         plan.note = Some(Note::NoResolver);
@@ -41,10 +44,13 @@ fn knocked(observed: &Observed) -> bool {
 }
 
 /// Scaled up, by us or by somebody else, and not ready yet.
-pub(super) fn waking(observed: &Observed) -> Plan {
-    let mut plan = held(observed, Phase::Waking);
+pub(super) fn waking(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    let mut plan = held(observed, Phase::Waking, now, patience);
     if observed.autoscaler == Autoscaler::Paused {
         plan.steps.push(Step::ResumeAutoscaler);
+    }
+    if observed.is_forsaken(now, patience) {
+        plan.steps.push(Step::RemoveSlices);
     }
     plan
 }
@@ -52,18 +58,23 @@ pub(super) fn waking(observed: &Observed) -> Plan {
 /// Up, and ready, but not for long enough to let go of its traffic.
 pub(super) fn settling(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let settled = observed.woken.map(|woken| later(woken, patience.settle));
+    let settled = settled.filter(|settled| now < *settled);
+    let plan = waking(observed, now, patience);
     Plan {
-        look_again: settled.filter(|settled| now < *settled),
-        ..waking(observed)
+        look_again: settled.into_iter().chain(plan.look_again).min(),
+        ..plan
     }
 }
 
-fn held(observed: &Observed, phase: Phase) -> Plan {
+fn held(observed: &Observed, phase: Phase, now: Timestamp, patience: Patience) -> Plan {
+    // To be refused at once is better than to be sent to somebody who is gone, or to a stranger who
+    // has that address by now.
+    let forsaken = observed.is_forsaken(now, patience);
     let untouched = observed.dry_run && observed.slices == Slices::Absent;
     let publish = !matches!(observed.resolvers, Resolvers::Gone { .. })
         && !matches!(observed.slices, Slices::Current { .. })
         && !untouched;
-    let proxied = publish || observed.slices != Slices::Absent;
+    let proxied = publish || observed.slices != Slices::Absent && !forsaken;
     let mut steps = Vec::new();
     if observed.unproven_resolvers && !untouched {
         steps.push(Step::AskResolvers);
@@ -75,6 +86,7 @@ fn held(observed: &Observed, phase: Phase) -> Plan {
         steps,
         phase: Some(phase),
         mode: Some(if proxied { Mode::Proxy } else { Mode::Serve }),
+        look_again: observed.forsaken_at(patience).filter(|_| !forsaken),
         ..Plan::idle()
     }
 }

@@ -43,6 +43,8 @@ fn reluctance(observed: &Observed, now: Timestamp) -> Option<(Option<Note>, Opti
         Some((Some(Note::Blind), None))
     } else if observed.autoscaler == Autoscaler::Unknown {
         Some((Some(Note::AutoscalerUnknown), None))
+    } else if observed.autoscaler == Autoscaler::Pinning {
+        Some((Some(Note::AutoscalerPinning), None))
     } else if observed.dry_run {
         Some((Some(Note::DryRunWouldSleep), None))
     } else if !observed.attached {

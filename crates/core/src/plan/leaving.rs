@@ -24,7 +24,8 @@ pub(super) fn plan(
     }
     let holding = later(since, patience.leave);
     let mut steps = restore(observed);
-    let unsettled = must_hold(observed) || observed.is_unsettled(now, patience);
+    let unsettled = (must_hold(observed) || observed.is_unsettled(now, patience))
+        && !observed.is_forsaken(now, patience);
     if now < holding && (is_unseen(observed) || unsettled) {
         return Plan {
             steps,

@@ -94,6 +94,47 @@ fn an_idle_target_falls_asleep_in_order() {
 }
 
 #[test]
+fn a_pause_of_somebody_else_is_left_as_it_is() {
+    let settled = Observed {
+        autoscaler: Autoscaler::Resting,
+        slices: Slices::Current { since: at(100) },
+        ..idle_service()
+    };
+    assert_eq!(
+        planned(&settled, 103).steps,
+        [Step::ScaleToZero { from: 1 }],
+        "it rests already"
+    );
+    let deleting = Observed {
+        deleting_since: Some(at(200)),
+        autoscaler: Autoscaler::Resting,
+        ..sleeping_service()
+    };
+    let knocked = Observed {
+        last_knock: Some(at(200)),
+        autoscaler: Autoscaler::Pinning,
+        ..sleeping_service()
+    };
+    for observed in [deleting, knocked] {
+        assert_eq!(
+            planned(&observed, 200).steps,
+            [Step::ScaleUp { replicas: 2 }]
+        );
+    }
+}
+
+#[test]
+fn what_an_autoscaler_keeps_up_does_not_fall_asleep() {
+    let observed = Observed {
+        autoscaler: Autoscaler::Pinning,
+        ..idle_service()
+    };
+    let plan = planned(&observed, 103);
+    assert_eq!(plan.steps, [], "or they would scale it in turns");
+    assert_eq!(plan.note, Some(Note::AutoscalerPinning));
+}
+
+#[test]
 fn traffic_at_the_last_look_means_stepping_back() {
     let observed = Observed {
         slices: Slices::Current { since: at(100) },
@@ -323,7 +364,7 @@ fn what_sleeps_is_woken_when_nobody_can_hold_its_traffic() {
     );
     assert_eq!(
         planned(&observed, 210).steps,
-        [Step::ScaleUp { replicas: 2 }]
+        [Step::ScaleUp { replicas: 2 }, Step::RemoveSlices]
     );
 }
 
@@ -536,6 +577,34 @@ fn what_can_be_held_of_a_sleeping_service_is_held_until_the_rest_has_it_woken() 
 }
 
 #[test]
+fn slices_do_not_lead_to_resolvers_that_stay_away() {
+    let waking = Observed {
+        target: Target::Found { replicas: 1 },
+        resolvers: gone(at(200)),
+        ..sleeping_service()
+    };
+    let plan = planned(&waking, 205);
+    assert_eq!((plan.steps, plan.mode), (vec![], Some(Mode::Proxy)));
+    assert_eq!(plan.look_again, Some(at(210)), "they may come back");
+    let plan = planned(&waking, 210);
+    assert_eq!(plan.steps, [Step::RemoveSlices]);
+    assert_eq!(
+        (plan.phase, plan.mode),
+        (Some(Phase::Waking), Some(Mode::Serve))
+    );
+    let blind = Observed {
+        blind: true,
+        ..waking.clone()
+    };
+    assert_eq!(planned(&blind, 210).steps, [], "they may be there unseen");
+    let leaving = Observed {
+        deleting_since: Some(at(205)),
+        ..waking
+    };
+    assert_eq!(planned(&leaving, 210).steps, [Step::RemoveSlices]);
+}
+
+#[test]
 fn resolvers_are_asked_before_anything_needs_them() {
     let absent = Resolvers::Gone {
         since: at(100),
@@ -575,7 +644,7 @@ fn anything() -> impl Strategy<Value = Observed> {
         any::<bool>(),
         any::<bool>(),
     );
-    let world = (0..3i32, 0..3usize, 0..4u8, 0..3u8, 0..4u8);
+    let world = (0..3i32, 0..3usize, 0..4u8, 0..3u8, 0..6u8);
     let verdict = prop_oneof![
         Just(Opinion::idle("I", "")),
         Just(Opinion::active("A", "")),
@@ -608,6 +677,8 @@ fn anything() -> impl Strategy<Value = Observed> {
                     Autoscaler::Missing,
                     Autoscaler::Running,
                     Autoscaler::Paused,
+                    Autoscaler::Resting,
+                    Autoscaler::Pinning,
                 ][usize::from(autoscaler)],
                 opinion,
                 last_knock: knock.map(at),
@@ -630,10 +701,11 @@ proptest! {
     }
 
     #[test]
-    fn slices_are_removed_only_when_the_target_answers_or_is_let_go(observed in anything(), now in 0..400i64) {
+    fn slices_are_removed_only_when_the_target_answers_or_is_let_go_or_nobody_holds(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
         if plan.steps.contains(&Step::RemoveSlices) {
-            prop_assert!(observed.ready_endpoints > 0 || observed.deleting_since.is_some());
+            let forsaken = now >= 160 && matches!(observed.resolvers, Resolvers::Gone { .. });
+            prop_assert!(observed.ready_endpoints > 0 || observed.deleting_since.is_some() || forsaken);
         }
     }
 

@@ -1,25 +1,31 @@
-use super::{Error, gone_is_fine};
+//! A user's own pause stays as it is: each patch tests what it replaces.
+
+use super::Error;
+use crate::facts::{PAUSED, PAUSED_REPLICAS, ScaledObjectFacts};
 use elasti_runtime::watch::Key;
+use http::{Request, header};
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DynamicObject},
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
 
-/// KEDA takes its orders from annotations.
-pub(super) async fn set_paused(client: &Client, key: &Key, paused: bool) -> Result<(), Error> {
-    let replicas = if paused { json!("0") } else { Value::Null };
-    let patch = json!({"metadata": {"annotations": {
-        "autoscaling.keda.sh/paused": paused.to_string(),
-        "autoscaling.keda.sh/paused-replicas": replicas,
-    }}});
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), &key.namespace, &scaled_objects());
-    let written = api
-        .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    gone_is_fine(written.map(drop))
+/// Unless it says something else by now than what was seen.
+pub(super) async fn pause(
+    client: &Client,
+    key: &Key,
+    seen: &ScaledObjectFacts,
+) -> Result<(), Error> {
+    patch(client, key, &pausing(seen)).await
+}
+
+/// Unless the pause is not ours.
+pub(super) async fn resume(client: &Client, key: &Key) -> Result<(), Error> {
+    match patch(client, key, &resuming()).await {
+        Err(Error::Meanwhile) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 pub(crate) fn scaled_objects() -> ApiResource {
@@ -27,4 +33,53 @@ pub(crate) fn scaled_objects() -> ApiResource {
         &GroupVersionKind::gvk("keda.sh", "v1alpha1", "ScaledObject"),
         "scaledobjects",
     )
+}
+
+fn pausing(seen: &ScaledObjectFacts) -> Value {
+    if !seen.annotated {
+        return json!([
+            {"op": "test", "path": "/metadata/annotations", "value": null},
+            {"op": "add", "path": "/metadata/annotations", "value": {PAUSED: "true", PAUSED_REPLICAS: "0"}},
+        ]);
+    }
+    json!([
+        {"op": "test", "path": path(PAUSED), "value": seen.paused.as_deref()},
+        {"op": "test", "path": path(PAUSED_REPLICAS), "value": seen.paused_replicas.as_deref()},
+        {"op": "add", "path": path(PAUSED), "value": "true"},
+        {"op": "add", "path": path(PAUSED_REPLICAS), "value": "0"},
+    ])
+}
+
+fn resuming() -> Value {
+    json!([
+        {"op": "test", "path": path(PAUSED), "value": "true"},
+        {"op": "test", "path": path(PAUSED_REPLICAS), "value": "0"},
+        {"op": "replace", "path": path(PAUSED), "value": "false"},
+        {"op": "remove", "path": path(PAUSED_REPLICAS)},
+    ])
+}
+
+fn path(annotation: &str) -> String {
+    format!("/metadata/annotations/{}", annotation.replace('/', "~1"))
+}
+
+async fn patch(client: &Client, key: &Key, patch: &Value) -> Result<(), Error> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), &key.namespace, &scaled_objects());
+    let url = format!("{}/{}", api.resource_url(), key.name);
+    let request = Request::patch(url)
+        .header(header::CONTENT_TYPE, "application/json-patch+json")
+        .body(patch.to_string().into_bytes())
+        .map_err(kube::Error::HttpError)?;
+    match client.request::<Value>(request).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        // What is forbidden by a rule has a cause, a test that fails has none.
+        Err(kube::Error::Api(status))
+            if status.code == 422
+                && status.details.as_ref().is_none_or(|d| d.causes.is_empty()) =>
+        {
+            Err(Error::Meanwhile)
+        }
+        outcome => Ok(outcome.map(drop)?),
+    }
 }

@@ -30,7 +30,7 @@ pub(super) async fn target(client: &Client, subject: &Subject<'_>) -> Result<Don
 
 pub(super) async fn autoscaler(client: &Client, subject: &Subject<'_>) -> Result<(), Error> {
     match attached(subject).and_then(|before| before.scaled_object.as_ref()) {
-        Some(name) => keda::set_paused(client, &subject.key.beside(name), false).await,
+        Some(name) => keda::resume(client, &subject.key.beside(name)).await,
         None => Ok(()),
     }
 }

@@ -43,8 +43,12 @@ impl Index {
         };
         let health = targets.health(key);
         match (targets.found.get(key), health.and_then(Health::trouble)) {
-            (Some(facts), _) => Target::Found {
-                replicas: facts.replicas,
+            (Some(facts), _) => match facts.replicas {
+                Some(replicas) => Target::Found { replicas },
+                None => Target::Unknown(format!(
+                    "{} has no spec.replicas, and the CustomResourceDefinition that says where it counts them cannot be read",
+                    kind.kind
+                )),
             },
             (None, Some(error)) => {
                 Target::Unknown(format!("{} cannot be watched: {error}", kind.kind))

@@ -96,6 +96,66 @@ fn the_older_of_two_that_name_one_service_has_it() {
 }
 
 #[test]
+fn another_version_of_its_kind_is_the_same_target() {
+    let mut index = index();
+    let with = |name: &str, version: &str, created: &str| {
+        let (key, declared) = declared(name, "shared", created);
+        let Declared::Understood(object) = declared else {
+            panic!("it is understood");
+        };
+        let mut object = ElastiService::clone(&object.whole());
+        object.spec.service = name.into();
+        object.spec.scale_target_ref.api_version = version.into();
+        (key, object)
+    };
+    let (_, old) = with("older", "apps/v1", "2026-01-01T00:00:00Z");
+    let (_, young) = with("younger", "apps/v1beta1", "2026-02-01T00:00:00Z");
+    let (_, other) = with("other", "example.com/v1", "2026-03-01T00:00:00Z");
+    let declare = |object: &ElastiService| {
+        let declared = Declared::Understood(Understood::from(object.clone()));
+        Change::Applied(Key::of(object), declared)
+    };
+    for object in [&young, &other] {
+        index.change_declared(declare(object), now());
+        assert_eq!(index.rival_of(&Key::of(object), object), None);
+    }
+    let touched = index.change_declared(declare(&old), now());
+    assert!(touched.contains(&key("younger")), "it has to give way");
+    assert_eq!(index.rival_of(&key("younger"), &young), Some(&key("older")));
+    assert_eq!(index.rival_of(&key("other"), &other), None, "another kind");
+    let kind = Kind::from(&young.spec.scale_target_ref);
+    assert!(!index.is_alone_with_target(&key("younger"), &kind, "shared"));
+    let touched = index.change_declared(Change::Deleted(key("older")), now());
+    assert!(touched.contains(&key("younger")), "it is its turn now");
+}
+
+#[test]
+fn a_pause_is_ours_only_if_it_says_what_we_write() {
+    let read = |annotations: serde_json::Value| {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "keda.sh/v1alpha1",
+            "kind": "ScaledObject",
+            "metadata": {"name": "web", "namespace": "shop", "annotations": annotations},
+        }))
+        .unwrap();
+        ScaledObjectFacts::from(object).autoscaler()
+    };
+    let (paused, replicas) = (crate::facts::PAUSED, crate::facts::PAUSED_REPLICAS);
+    for (annotations, expected) in [
+        (json!(null), Autoscaler::Running),
+        (json!({paused: "false"}), Autoscaler::Running),
+        (json!({paused: "true", replicas: "0"}), Autoscaler::Paused),
+        (json!({paused: "true"}), Autoscaler::Resting),
+        (json!({paused: "yes"}), Autoscaler::Resting),
+        (json!({paused: "true", replicas: "3"}), Autoscaler::Pinning),
+        (json!({paused: "false", replicas: "0"}), Autoscaler::Pinning),
+        (json!({replicas: "3"}), Autoscaler::Pinning),
+    ] {
+        assert_eq!(read(annotations.clone()), expected, "{annotations}");
+    }
+}
+
+#[test]
 fn endpoints_touch_those_who_name_their_service() {
     let mut index = index();
     index.change_declared(
@@ -158,7 +218,7 @@ fn a_target_is_missing_only_once_its_kind_is_listed() {
             key("web"),
             TargetFacts {
                 uid: None,
-                replicas: 3,
+                replicas: Some(3),
                 ready: None,
                 lagging: false,
                 readiness: Err(Unaskable::NoTemplate),

@@ -38,10 +38,15 @@ pub(super) fn secret(value: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     Ok(value)
 }
 
+/// As it is written, where one is.
+pub(super) fn own_address(trigger: &PrometheusTrigger) -> Option<&str> {
+    let own = trigger.server_address.as_deref().map(str::trim);
+    own.filter(|own| !own.is_empty())
+}
+
 fn address(trigger: &PrometheusTrigger, default: Option<&str>) -> Result<Address, Failure> {
     const DEFAULT: &str = "PROMETHEUS_TRIGGER_SERVER_ADDRESS";
-    let own = trigger.server_address.as_deref().map(str::trim);
-    let (name, text) = match (own.filter(|own| !own.is_empty()), default) {
+    let (name, text) = match (own_address(trigger), default) {
         (Some(own), _) => ("serverAddress", own),
         (None, Some(default)) => (DEFAULT, default),
         (None, None) => {

@@ -68,6 +68,11 @@ fn autoscaler(autoscaler: Autoscaler) -> Option<Fact> {
         Autoscaler::Running | Autoscaler::Paused => {
             (Some(true), "AutoscalerFound", "The ScaledObject is there")
         }
+        Autoscaler::Resting | Autoscaler::Pinning => (
+            Some(true),
+            "PausedByOthers",
+            "The ScaledObject was paused by somebody else, and is left so",
+        ),
         Autoscaler::Missing => (
             Some(false),
             "AutoscalerMissing",
@@ -196,6 +201,10 @@ fn may_sleep(note: Option<Note>) -> Fact {
                 "It sleeps when it is idle",
             );
         }
+        Some(Note::AutoscalerPinning) => (
+            "AutoscalerPinning",
+            "Its ScaledObject was paused by somebody else at a number of replicas, and keeps it there",
+        ),
         Some(Note::AutoscalerUnknown) => (
             "AutoscalerUnknown",
             "Its autoscaler cannot be watched, and might work against it",

@@ -5,7 +5,9 @@ use crate::{
     listener::{HANG_UP, HEALTHY, Listener, http, is_health, vector},
     trigger,
 };
+use elasti_api::Trigger;
 use elasti_core::verdict::{Opinion, Verdict};
+use futures::future::join_all;
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::{
@@ -49,6 +51,31 @@ async fn health_is_asked_first_and_connections_are_kept() {
     );
     assert!(heads[1].contains("authorization: Bearer operator-token\r\n"));
     assert_eq!(listener.connections(), 1, "one connection serves all");
+}
+
+#[tokio::test]
+async fn a_slow_server_holds_up_no_other_that_is_asked_with_it() {
+    let slow = Listener::new(|_| String::new()).await;
+    let quick = healthy(vector(&["1"])).await;
+    let both: Vec<Trigger> = [slow.url(), quick.url()]
+        .map(|url| Trigger::Prometheus(trigger(&url, "vector(1)", json!({}))))
+        .into();
+    let (_, alone) = both.split_at(1);
+    let (asker, now) = (asker(), Timestamp::UNIX_EPOCH);
+    let mut askers: Vec<_> = std::iter::from_fn(|| asker.turn(&both))
+        .map(|turn| Box::pin(asker.opinion(&both, turn, COOLDOWN, now)))
+        .collect();
+    assert!(asker.turn(alone).is_none(), "both are asked by many");
+    let freed = async {
+        while asker.turn(alone).is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = freed => {}
+        _ = join_all(&mut askers) => panic!("only the slow one was waited for"),
+    }
+    assert!(asker.turn(&both).is_none(), "the slow one is still asked");
 }
 
 #[tokio::test]

@@ -200,7 +200,11 @@ async fn forward(
     let mut request = addressed(Request::from_parts(parts, Either::Left(body)), http2);
     let mut replays = 0;
     loop {
-        let mut busy = found(way, visit, line).await?;
+        // What it takes to wait is large, and boxed: most need not.
+        let mut busy = match visit.endpoint_now(&way.port) {
+            Some(busy) => busy,
+            None => Box::pin(found(way, visit, line)).await?,
+        };
         let connected = if http2 {
             proxy.upstreams.http2(&busy, visit.deadline()).await
         } else {

@@ -192,6 +192,21 @@ impl Upstreams {
             let mut kept = self.0.kept.lock();
             kept.entry(endpoint.address()).or_default().http2.clone()
         };
+        if let Ok(mut open) = slot.try_lock()
+            && let Some(lent) = lend(&mut open)
+        {
+            return Ok(lent);
+        }
+        // Boxed, as the other above.
+        Box::pin(self.wait_for_http2(endpoint, &slot, deadline)).await
+    }
+
+    async fn wait_for_http2(
+        &self,
+        endpoint: &Busy,
+        slot: &AsyncMutex<Vec<Multiplexed>>,
+        deadline: Instant,
+    ) -> io::Result<Connection> {
         let mut open = timeout_at(deadline, slot.lock()).await?;
         open.retain(|connection| !connection.sender.is_closed());
         // Whoever dialled the last has sent its request by now, or soon will.
@@ -199,15 +214,14 @@ impl Upstreams {
             let said = last.most.wait_for(|most| *most > 0);
             let _ = timeout_at(deadline.min(Instant::now() + DIAL), said).await;
         }
-        if let Some(connection) = open.iter_mut().find(|connection| connection.has_room()) {
-            connection.used = Instant::now();
-            return Ok(connection.lend());
+        if let Some(lent) = lend(&mut open) {
+            return Ok(lent);
         }
         // Whoever had the lock before may have tried in vain.
         if endpoint.is_shunned() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let connection = Box::pin(self.new_http2(endpoint, deadline)).await?;
+        let connection = self.new_http2(endpoint, deadline).await?;
         let lent = connection.lend();
         open.push(connection);
         Ok(lent)
@@ -299,12 +313,19 @@ impl Upstreams {
     }
 }
 
+/// The first that can carry one more.
+fn lend(open: &mut [Multiplexed]) -> Option<Connection> {
+    let connection = open.iter_mut().find(|connection| connection.has_room())?;
+    connection.used = Instant::now();
+    Some(connection.lend())
+}
+
 // === impl Multiplexed ===
 
 impl Multiplexed {
     fn has_room(&self) -> bool {
         let most = *self.most.borrow();
-        self.lease.others() < most.min(MOST_STREAMS)
+        self.lease.others() < most.min(MOST_STREAMS) && !self.sender.is_closed()
     }
 
     fn lend(&self) -> Connection {

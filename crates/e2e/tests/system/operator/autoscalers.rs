@@ -1,6 +1,6 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase};
-use elasti_e2e::stage::{Meter, PATIENCE, Stage, scaled_object};
+use elasti_e2e::stage::{Meter, PATIENCE, Stage, metric, scaled_object};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api, ResourceExt,
@@ -77,6 +77,39 @@ fn deleting_it_resumes_keda() -> Result<()> {
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]
+fn a_pause_of_its_owner_stays_as_it_is() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        stage.install(KEDA).await?;
+        let operator = stage.operator().await?;
+        let meter = Meter::idle(place).await?;
+        stage.deploy("Deployment", 1).await?;
+        let mut paused = scaled_object("web");
+        paused["metadata"]["annotations"] = json!({PAUSED: "true"});
+        place.put(paused).await?;
+        stage
+            .declare(json!({"triggers": meter.triggers(), "autoscaler": keda("web")}))
+            .await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let asleep = annotated(&stage, "web", Some("true"), None).await?;
+        stage
+            .condition("web", "AutoscalerFound", "True", "PausedByOthers")
+            .await?;
+        stage.sleep_no_more().await?;
+        operator.knock("web").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        stage.delete::<ElastiService>("web").await?;
+        let left = annotated(&stage, "web", Some("true"), None).await?;
+        ensure!(
+            asleep.resource_version() == left.resource_version(),
+            "somebody wrote to it"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
 fn another_scaled_object_is_taken_and_the_old_one_resumed() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
@@ -122,6 +155,39 @@ fn a_missing_scaled_object_is_told_and_hinders_nothing() -> Result<()> {
         stage
             .condition("web", "AutoscalerFound", "True", "AutoscalerFound")
             .await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_kind_is_watched_for_as_long_as_somebody_needs_it() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        stage.install(KEDA).await?;
+        let operator = stage.operator().await?;
+        let unknown =
+            json!({"apiVersion": "e2e.elasti.local/v1", "kind": "Nothing", "name": "web"});
+        stage
+            .declare(json!({"autoscaler": keda("web"), "scaleTargetRef": unknown}))
+            .await?;
+        let health = "elasti_operator_watch_healthy";
+        let is = async |kind, told: Option<f64>| {
+            let is_so = |text: &str| metric(text, health, &[("kind", kind)]) == told;
+            let what = format!("{told:?} of {kind}");
+            operator.until("/metrics", &what, is_so).await
+        };
+        is("ScaledObject", Some(1.0)).await?;
+        is("Nothing", Some(0.0)).await?;
+        stage.delete::<ElastiService>("web").await?;
+        is("ScaledObject", None).await?;
+        is("Nothing", None).await?;
+        let open = metric(
+            &operator.metrics().await?,
+            "elasti_operator_informer_count",
+            &[("informer_name", "ScaledObject")],
+        );
+        assert_eq!(open, Some(0.0));
         Ok(())
     })
 }

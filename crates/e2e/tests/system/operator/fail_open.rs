@@ -35,6 +35,35 @@ fn without_resolvers_what_sleeps_is_woken_and_nothing_falls_asleep() -> Result<(
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]
+fn what_is_awake_and_idle_stays_so_when_prometheus_goes() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let _operator = stage.operator().await?;
+        let meter = Meter::idle(place).await?;
+        stage.deploy("Deployment", 1).await?;
+        let spec = json!({"triggers": meter.triggers(), "cooldownPeriod": 900});
+        stage.declare(spec).await?;
+        stage
+            .condition("web", "MaySleep", "False", "CoolingDown")
+            .await?;
+        drop(meter);
+        stage
+            .condition("web", "TriggersHealthy", "False", "QueryFailed")
+            .await?;
+        stage.amend("web", json!({"cooldownPeriod": 1})).await?;
+        let decided =
+            |status: &elasti_api::ElastiServiceStatus| status.observed_generation == Some(2);
+        let status = stage
+            .until_status("web", "what it decided", decided)
+            .await?;
+        ensure!(status.phase == Some(Phase::Awake), "{status:?}");
+        ensure!(status.mode == Some(Mode::Serve), "{status:?}");
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
 fn a_family_that_no_resolver_has_is_no_reason_to_drop_the_other() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;

@@ -1,8 +1,8 @@
 use anyhow::{Context, Result, ensure};
-use elasti_api::{Mode, Phase, names};
+use elasti_api::{ElastiService, Mode, Phase, names};
 use elasti_e2e::stage::{Setting, Stage, service};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, discovery::v1::EndpointSlice};
-use kube::api::DeleteParams;
+use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
 
 #[test]
@@ -22,6 +22,54 @@ fn the_private_service_follows_the_public_one() -> Result<()> {
             ports.is_some_and(|ports| ports.iter().any(|port| port.port == 81))
         };
         stage.until(&private, "port 81", follows).await?;
+        stage
+            .api::<Service>()
+            .delete(&private, &DeleteParams::default())
+            .await?;
+        stage.until(&private, "made again", follows).await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn the_private_service_follows_selector_and_labels_and_has_its_owner_again() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let _operator = stage.operator().await?;
+        stage.deploy("Deployment", 0).await?;
+        let labelled = json!({"metadata": {"labels": {"tier": "front", "team": "blue"}}});
+        stage.amend_object::<Service>("web", labelled).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let owner = stage.uid::<ElastiService>("web").await?;
+        let private = names::private_service("web");
+        let others = json!({"metadata": {"labels": {"theirs": "yes"}}});
+        stage.amend_object::<Service>(&private, others).await?;
+
+        let changed = json!({
+            "metadata": {"labels": {"tier": null}},
+            "spec": {"selector": {"app": "web", "of": "web"}},
+        });
+        stage.amend_object::<Service>("web", changed).await?;
+        let follows = |service: &Service| {
+            let selector = service
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.selector.as_ref());
+            selector.is_some_and(|selector| selector.len() == 2)
+                && service
+                    .labels()
+                    .get("team")
+                    .is_some_and(|team| team == "blue")
+                && !service.labels().contains_key("tier")
+                && service.owner_references().iter().any(|it| it.uid == owner)
+        };
+        let followed = stage.until(&private, "what changed", follows).await?;
+        ensure!(followed.labels().contains_key("theirs"), "{followed:?}");
+        let orphan = json!({"metadata": {"ownerReferences": null}});
+        stage.amend_object::<Service>(&private, orphan).await?;
+        stage.until(&private, "its owner again", follows).await?;
         stage
             .api::<Service>()
             .delete(&private, &DeleteParams::default())
@@ -174,12 +222,38 @@ fn the_younger_of_two_that_name_one_service_says_so() -> Result<()> {
         stage
             .condition("younger", "Ready", "False", "Conflict")
             .await?;
-        stage.delete::<elasti_api::ElastiService>("web").await?;
+        stage.delete::<ElastiService>("web").await?;
         stage
             .condition("younger", "Ready", "True", "AllInPlace")
             .await
             .context("it inherits")?;
         Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn the_younger_of_two_that_name_one_target_leaves_it_to_the_older() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        stage.sleeping().await?;
+        place.put(shop()).await?;
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        let same_target = json!({"service": "shop", "scaleTargetRef": target});
+        stage.declare_as("younger", same_target).await?;
+        stage
+            .condition("younger", "Ready", "False", "Conflict")
+            .await?;
+        operator.knock("shop").await?;
+        operator.knock("web").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        stage.has_no_resolver_slice("shop").await?;
+        stage.delete::<ElastiService>("web").await?;
+        stage
+            .reaches_as("younger", Phase::Awake, Mode::Serve)
+            .await
+            .context("it inherits")
     })
 }
 

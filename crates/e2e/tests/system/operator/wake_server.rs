@@ -88,12 +88,15 @@ fn every_metric_of_the_contract_is_there_after_a_night() -> Result<()> {
         stage.reaches(Phase::Asleep, Mode::Proxy).await?;
         let name = format!("{}/web", place.namespace.name());
         let crd = [("crd_name", &*name)];
-        assert_eq!(read(&operator, "elasti_operator_mode", &crd).await?, 1.0);
+        let mode = |text: &str| metric(text, "elasti_operator_mode", &crd);
+        let is_proxy = |text: &str| mode(text) == Some(1.0);
+        operator.until("/metrics", "proxy", is_proxy).await?;
 
         stage.sleep_no_more().await?;
         operator.knock("web").await?;
         stage.reaches(Phase::Awake, Mode::Serve).await?;
-        assert_eq!(read(&operator, "elasti_operator_mode", &crd).await?, 0.0);
+        let is_serve = |text: &str| mode(text) == Some(0.0);
+        operator.until("/metrics", "serve", is_serve).await?;
         let scaled = [
             ("service_name", "web"),
             ("namespace", place.namespace.name()),
