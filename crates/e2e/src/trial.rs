@@ -25,7 +25,7 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use std::{env, fmt, time::Duration};
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 /// Between requests of those who come steadily: 50 in a second.
 const BEAT: Duration = Duration::from_millis(20);
@@ -260,7 +260,10 @@ impl<'a> Trial<'a> {
     }
 
     async fn visit_steadily(&self, service: &Service, goal: Goal) {
-        let beats = stream::unfold(interval(BEAT), async |mut beat| {
+        let mut beat = interval(BEAT);
+        // A machine that stands still for a while has nobody come in a crowd afterwards.
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let beats = stream::unfold(beat, async |mut beat| {
             beat.tick().await;
             (!self.is_over(goal)).then_some(((), beat))
         });

@@ -51,9 +51,9 @@ fn run(cli: &Cli) -> Result<()> {
         let trial = Trial::new(&stage, meter.triggers(), FAREWELL)?;
         let cycles = async {
             if cli.calm {
-                trial.run(usize::MAX).await
+                Box::pin(trial.run(usize::MAX)).await
             } else {
-                trial.run_through_disasters(usize::MAX, usize::MAX).await
+                Box::pin(trial.run_through_disasters(usize::MAX, usize::MAX)).await
             }
         };
         let beginning = Instant::now();
