@@ -22,11 +22,12 @@ use crate::{
 use elasti_api::{Attached, ElastiService, FINALIZER};
 use elasti_core::plan::Step;
 use elasti_runtime::watch::Key;
+use http::{Request, header};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(crate) const FIELD_MANAGER: &str = "elasti-operator";
 
@@ -163,12 +164,26 @@ pub(crate) async fn set_finalizers(
     if let Some(version) = version {
         patch["metadata"]["resourceVersion"] = version.into();
     }
-    let resource = ApiResource::erase::<ElastiService>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &resource);
-    let written = api
+    let written = as_stored(client, key)
         .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
     gone_is_fine(written.map(drop))
+}
+
+/// ElastiServices, not by their type: what is stored, and answered, may not fit into it.
+fn as_stored(client: &Client, key: &Key) -> Api<DynamicObject> {
+    let resource = ApiResource::erase::<ElastiService>(&());
+    Api::namespaced_with(client.clone(), &key.namespace, &resource)
+}
+
+/// By operations, which may test what they change.
+async fn patch_json(client: &Client, url: String, patch: &Value) -> Result<(), Error> {
+    let request = Request::patch(url)
+        .header(header::CONTENT_TYPE, "application/json-patch+json")
+        .body(patch.to_string().into_bytes())
+        .map_err(kube::Error::HttpError)?;
+    client.request::<Value>(request).await?;
+    Ok(())
 }
 
 /// What is not there needs no removal.

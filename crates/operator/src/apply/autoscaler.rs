@@ -1,9 +1,8 @@
 //! A user's own pause stays as it is: each patch tests what it replaces.
 
-use super::Error;
+use super::{Error, patch_json};
 use crate::facts::{PAUSED, PAUSED_REPLICAS, ScaledObjectFacts};
 use elasti_runtime::watch::Key;
-use http::{Request, header};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject},
@@ -67,19 +66,15 @@ async fn patch(client: &Client, key: &Key, patch: &Value) -> Result<(), Error> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), &key.namespace, &scaled_objects());
     let url = format!("{}/{}", api.resource_url(), key.name);
-    let request = Request::patch(url)
-        .header(header::CONTENT_TYPE, "application/json-patch+json")
-        .body(patch.to_string().into_bytes())
-        .map_err(kube::Error::HttpError)?;
-    match client.request::<Value>(request).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+    match patch_json(client, url, patch).await {
+        Err(Error::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(()),
         // What is forbidden by a rule has a cause, a test that fails has none.
-        Err(kube::Error::Api(status))
+        Err(Error::Kube(kube::Error::Api(status)))
             if status.code == 422
                 && status.details.as_ref().is_none_or(|d| d.causes.is_empty()) =>
         {
             Err(Error::Meanwhile)
         }
-        outcome => Ok(outcome.map(drop)?),
+        outcome => outcome,
     }
 }

@@ -1,13 +1,12 @@
 //! `/scale`, the same for every kind.
 
-use super::{Done, Error};
+use super::{Done, Error, patch_json};
 use elasti_runtime::watch::Key;
-use http::{Request, header};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scaled {
@@ -42,7 +41,8 @@ pub(super) async fn from_zero(target: &Target<'_>, replicas: i32) -> Result<Done
         {"op": "test", "path": "/spec", "value": {}},
         {"op": "add", "path": "/spec/replicas", "value": replicas},
     ]);
-    match target.patch_json(&patch).await {
+    let url = format!("{}/{}/scale", target.api.resource_url(), target.name);
+    match patch_json(&target.client, url, &patch).await {
         Ok(()) => Ok(Done::Scaled(Scaled {
             from: 0,
             to: replicas,
@@ -101,16 +101,6 @@ impl<'a> Target<'a> {
         self.api
             .patch_scale(self.name, &PatchParams::default(), &Patch::Merge(patch))
             .await?;
-        Ok(())
-    }
-
-    async fn patch_json(&self, patch: &Value) -> Result<(), Error> {
-        let url = format!("{}/{}/scale", self.api.resource_url(), self.name);
-        let request = Request::patch(url)
-            .header(header::CONTENT_TYPE, "application/json-patch+json")
-            .body(patch.to_string().into_bytes())
-            .map_err(kube::Error::HttpError)?;
-        self.client.request::<Value>(request).await?;
         Ok(())
     }
 }

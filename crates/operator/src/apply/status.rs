@@ -1,11 +1,11 @@
 use super::Error;
-use elasti_api::{ElastiService, ElastiServiceStatus};
+use elasti_api::ElastiServiceStatus;
 use elasti_runtime::watch::Key;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    Client,
+    api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -43,11 +43,8 @@ pub(crate) async fn write_knock(client: &Client, key: &Key, at: Timestamp) -> Re
     patch(client, key, &json!({"status": {"lastKnockTime": Time(at)}})).await
 }
 
-/// Not by its type: the answer may be an object that does not fit into it.
 async fn patch(client: &Client, key: &Key, patch: &Value) -> Result<(), Error> {
-    let resource = ApiResource::erase::<ElastiService>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &resource);
-    let written = api
+    let written = super::as_stored(client, key)
         .patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
     super::gone_is_fine(written.map(drop))
