@@ -2,11 +2,11 @@
 //! accepted: nobody is sent where nobody listens.
 
 use crate::{clock, operator::Operator};
-use std::{net::SocketAddr, time::Duration};
-use tokio::{
-    net::TcpStream,
-    time::{Instant, timeout},
+use std::{
+    net::{SocketAddr, TcpStream},
+    time::Duration,
 };
+use tokio::{task::spawn_blocking, time::Instant};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ async fn dial(operator: &Operator, address: SocketAddr) -> Option<Duration> {
     if !wanted || !operator.claim.holds() {
         return None;
     }
-    if let Ok(Ok(_)) = timeout(PATIENCE, TcpStream::connect(address)).await {
+    if accepts(address).await {
         operator.learn(|index| index.note_accepted(address));
         return None;
     }
@@ -48,4 +48,11 @@ async fn dial(operator: &Operator, address: SocketAddr) -> Option<Duration> {
     let pause = FIRST.saturating_mul(2_u32.saturating_pow(*times));
     *times += 1;
     Some(pause.min(LONGEST))
+}
+
+/// On a thread of its own, which has nothing else to do before it closes: whoever stays and says nothing is a client that
+/// waits for the server to speak, and wakes it. A task may have to wait for its turn for longer than a resolver does.
+async fn accepts(address: SocketAddr) -> bool {
+    let dialled = spawn_blocking(move || TcpStream::connect_timeout(&address, PATIENCE).is_ok());
+    dialled.await.unwrap_or(false)
 }

@@ -21,6 +21,7 @@ const OPENING: &[u8] = PREFACE.split_at(16).0;
 /// Long enough for any method and the first bytes of a target.
 const ENOUGH: usize = 40;
 const MAX_METHOD: usize = 24;
+const STEPS: u32 = 5;
 
 /// `None` if the client left without a word.
 pub async fn peek(stream: &TcpStream, patience: Duration) -> io::Result<Option<Spoken>> {
@@ -39,10 +40,22 @@ pub async fn peek(stream: &TcpStream, patience: Duration) -> io::Result<Option<S
             }
         }
     };
-    match timeout(patience, spoken).await {
-        Ok(spoken) => spoken,
-        Err(_) => Ok(Some(silent(&bytes[..seen]))),
+    match within(patience, spoken).await {
+        Some(spoken) => spoken,
+        None => Ok(Some(silent(&bytes[..seen]))),
     }
+}
+
+/// What comes within that time. In steps: if the whole machine stood still, one of them is over, and a client that was about
+/// to speak or leave still can.
+pub async fn within<T>(patience: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    for _ in 0..STEPS {
+        if let Ok(done) = timeout(patience / STEPS, future.as_mut()).await {
+            return Some(done);
+        }
+    }
+    None
 }
 
 /// Whether all of HTTP/2's preface has come.
@@ -294,6 +307,16 @@ mod tests {
         let (client, server) = pair().await;
         drop(client);
         assert_eq!(peek(&server, SHORT).await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_leaves_after_the_machine_stood_still_is_nobody() {
+        let (client, server) = pair().await;
+        let looked = tokio::spawn(async move { peek(&server, SHORT).await });
+        tokio::task::yield_now().await;
+        tokio::time::advance(100 * SHORT).await;
+        drop(client);
+        assert_eq!(looked.await.unwrap().unwrap(), None);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use super::{
     BUFFER, Proxy,
     answer::Refusal,
-    peek::{reminded, unless_left},
+    peek::{reminded, unless_left, within},
 };
 use crate::{
     room::{Busy, Turned},
@@ -73,8 +73,8 @@ impl Proxy {
 /// Health checks connect and leave, and so does the operator, before it sends anybody here: that must
 /// wake nobody.
 async fn only_looks(client: &TcpStream) -> bool {
-    let looked = timeout(GLANCE, client.peek(&mut [0])).await;
-    matches!(looked, Ok(Ok(0) | Err(_)))
+    let looked = within(GLANCE, client.peek(&mut [0])).await;
+    matches!(looked, Some(Ok(0) | Err(_)))
 }
 
 /// Closes in order: bytes that nobody has read would make it a reset.
