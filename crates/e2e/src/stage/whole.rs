@@ -6,8 +6,11 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, time::Duration};
-use tokio::time::{sleep, timeout};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
 
 const IMAGE: &str = "elasti.local/resolver:test";
 const NAME: &str = "elasti-resolver-service";
@@ -152,6 +155,30 @@ impl<'a> Whole<'a> {
     pub async fn start_operator(&mut self) -> Result<()> {
         self.operator = Some(self.stage.operator_with(self.setting.clone()).await?);
         Ok(())
+    }
+
+    /// Where a service is reached, once the data plane leads to each resolver, for which it has no event: somebody knocks
+    /// at the door and leaves, which wakes nobody.
+    pub async fn reach_all(&self, service: &str, port: u16) -> Result<SocketAddr> {
+        let address = self.stage.reach(service, port).await?;
+        let labels = [("source", service)];
+        let came = || self.samples("elasti_resolver_host_extraction_count", &labels);
+        let before = came().await?;
+        let reached = async {
+            while came()
+                .await?
+                .iter()
+                .zip(&before)
+                .any(|(now, before)| now <= before)
+            {
+                drop(TcpStream::connect(address).await?);
+                sleep(LOOK).await;
+            }
+            Ok(address)
+        };
+        timeout(PATIENCE, reached)
+            .await
+            .with_context(|| format!("waiting until {service} is led to each resolver"))?
     }
 
     /// How many wait for a service at each resolver.

@@ -4,7 +4,7 @@ use elasti_e2e::{
     fetch, kill_pod_process,
     stage::{Cast, Whole},
 };
-use futures::future::join_all;
+use futures::{FutureExt, future::join_all};
 use std::{cell::Cell, time::Duration};
 use tokio::time::sleep;
 
@@ -17,7 +17,7 @@ fn clients_of_a_killed_resolver_come_again_and_those_of_the_other_notice_nothing
         let whole = Whole::with(place, Cast::default().resolvers(2)).await?;
         let stage = &whole.stage;
         sleeping_gated(stage).await?;
-        let url = format!("http://{}/", stage.reach("web", 80).await?);
+        let url = format!("http://{}/", whole.reach_all("web", 80).await?);
         let closed = Cell::new(0);
         let client = async || {
             let mut answer = fetch(&url).await;
@@ -42,9 +42,8 @@ fn clients_of_a_killed_resolver_come_again_and_those_of_the_other_notice_nothing
             stage.open("web").await?;
             Ok(held[0])
         };
-        let clients = join_all((0..CLIENTS).map(|_| client()));
-        let (answers, lost) = tokio::join!(clients, kill);
-        let lost = lost?;
+        let clients = join_all((0..CLIENTS).map(|_| client())).map(Ok);
+        let (answers, lost) = tokio::try_join!(clients, kill)?;
         ensure!(answers.into_iter().all(|answered| answered));
         ensure!(closed.get() == lost, "{} of {lost} saw it", closed.get());
         Ok(())
