@@ -2,6 +2,7 @@
 //! accepted: nobody is sent where nobody listens.
 
 use crate::{clock, operator::Operator};
+use jiff::SignedDuration;
 use std::{
     net::{SocketAddr, TcpStream},
     time::Duration,
@@ -11,6 +12,8 @@ use tokio::{task::spawn_blocking, time::Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(10);
+/// A resolver learns of a port when we do, and may need a moment longer.
+const NEWS: SignedDuration = SignedDuration::from_millis(300);
 
 /// Works until it is dropped.
 pub(crate) async fn work(operator: &Operator) {
@@ -38,15 +41,21 @@ async fn dial(operator: &Operator, address: SocketAddr) -> Option<Duration> {
     if !wanted || !operator.claim.holds() {
         return None;
     }
+    let begun = clock::now();
     if accepts(address).await {
         operator.learn(|index| index.note_accepted(address));
         return None;
     }
-    operator.learn(|index| index.note_refused(address, clock::now()));
-    let mut failures = operator.dial_failures.lock();
-    let times = failures.entry(address).or_default();
-    let pause = FIRST.saturating_mul(2_u32.saturating_pow(*times));
-    *times += 1;
+    let (times, since) = {
+        let mut failures = operator.dial_failures.lock();
+        let (times, since) = failures.entry(address).or_insert((0, begun));
+        *times += 1;
+        (*times, *since)
+    };
+    if clock::now().duration_since(since) >= NEWS {
+        operator.learn(|index| index.note_refused(address, since));
+    }
+    let pause = FIRST.saturating_mul(2_u32.saturating_pow(times - 1));
     Some(pause.min(LONGEST))
 }
 

@@ -12,6 +12,7 @@ use crate::{
     wake::Strangers,
 };
 use elasti_runtime::{lease::Claim, watch::Key};
+use jiff::Timestamp;
 use kube::{
     Client,
     runtime::events::{Recorder, Reporter},
@@ -44,7 +45,8 @@ pub(crate) struct Operator {
     pub(crate) wakes: Queue,
     /// Resolvers that are to be seen to accept connections.
     pub(crate) dials: Queue<SocketAddr>,
-    pub(crate) dial_failures: Mutex<HashMap<SocketAddr, u32>>,
+    /// How often, and since when.
+    pub(crate) dial_failures: Mutex<HashMap<SocketAddr, (u32, Timestamp)>>,
     pub(crate) resting: Resting,
     /// Whether what earlier leaders wrote down is known.
     pub(crate) in_office: AtomicBool,

@@ -6,11 +6,14 @@ use parking_lot::Mutex;
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     hash::Hash,
+    time::Duration,
 };
 use tokio::{
     sync::Notify,
     time::{self, Instant},
 };
+
+const LAG: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Queue<K = Key> {
@@ -96,6 +99,17 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
+    /// Whether something has been due for a while, and nobody has had time for it.
+    pub(crate) fn lags(&self) -> bool {
+        let state = self.state.lock();
+        let mut waiting = state
+            .order
+            .iter()
+            .filter(|(_, key)| !state.running.contains(key));
+        let first = waiting.next();
+        first.is_some_and(|(due, _)| due.elapsed() > LAG)
+    }
+
     /// Resolves when nothing is due and nothing is worked on.
     pub(crate) async fn empty(&self) {
         loop {
@@ -147,7 +161,6 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn key(name: &str) -> Key {
         Key::new("shop", name)
@@ -174,6 +187,20 @@ mod tests {
         assert!(early.is_err(), "it is still being worked on");
         queue.done(&web);
         assert_eq!(queue.next().await, web, "and was asked for in between");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_and_left_waiting_shows() {
+        let queue = Queue::default();
+        queue.push(key("later"), Instant::now() + Duration::from_secs(1));
+        queue.push_all([key("now")]);
+        assert!(!queue.lags(), "it has just come");
+        time::advance(2 * LAG).await;
+        assert!(queue.lags());
+        queue.next().await;
+        queue.push_all([key("now")]);
+        time::advance(2 * LAG).await;
+        assert!(!queue.lags(), "it is worked on, and the other is not due");
     }
 
     #[tokio::test(start_paused = true)]

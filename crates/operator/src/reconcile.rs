@@ -12,7 +12,7 @@ use crate::{
     say, status, triggers,
 };
 use elasti_api::{ElastiService, ElastiServiceStatus, Readiness};
-use elasti_core::plan::{Observed, Plan, Step, plan};
+use elasti_core::plan::{Absence, Observed, Plan, Resolvers, Step, plan};
 use elasti_runtime::watch::Key;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::ApiResource;
@@ -25,6 +25,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 /// For one step: an API server that does not answer must not hold up the others.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// While others are to be woken.
+const LATER: SignedDuration = SignedDuration::from_millis(500);
 /// What the triggers said counts for so many times their interval.
 const TRUST: u32 = 3;
 
@@ -141,9 +143,9 @@ async fn reconcile(
     let failure = outcome.failure;
     Some(match (failure, reported) {
         (Some(error), _) | (None, Err(error)) => Err(error),
-        (None, Ok(())) => {
+        (None, Ok(later)) => {
             let unseen = operator.read(|index| index.unseen_until(key));
-            let moments = [plan.look_again, view.blind_at(now), unseen];
+            let moments = [plan.look_again, view.blind_at(now), unseen, later];
             Ok(moments.into_iter().flatten().min())
         }
     })
@@ -313,6 +315,7 @@ fn remember(
     }
 }
 
+/// When to try again, if it had to be left for later.
 async fn report(
     operator: &Operator,
     key: &Key,
@@ -320,7 +323,7 @@ async fn report(
     plan: &Plan,
     outcome: &Outcome,
     now: Timestamp,
-) -> Result<(), apply::Error> {
+) -> Result<Option<Timestamp>, apply::Error> {
     let memory = operator.read(|index| index.memory(key));
     let mut observed = view.observed.clone();
     observed.last_active = observed.last_active.max(memory.last_active);
@@ -337,8 +340,20 @@ async fn report(
         first_knock: memory.first_knock,
         now,
     });
+    let after = match outcome.failure {
+        None if view.is_first_word(plan) => status::first_word(&view.object, after),
+        _ => after,
+    };
+    // Somebody waits for each wake. For a status nobody does, unless there is something to go by in it.
+    let before = view.object.status.as_ref();
+    let goes_on = before
+        .is_some_and(|before| (&before.ports, &before.attached) == (&after.ports, &after.attached));
+    if before != Some(&after) && goes_on && operator.wakes.lags() {
+        return Ok(now.checked_add(LATER).ok());
+    }
     say::dry_run(operator, &view.object, &after);
-    write(operator, key, &view.object, &after).await
+    write(operator, key, &view.object, &after).await?;
+    Ok(None)
 }
 
 async fn write(
@@ -390,6 +405,21 @@ impl View {
             desired,
             routes,
         })
+    }
+
+    /// Whether resolvers have yet to learn the ports of something new. How it is can be said when they have answered.
+    fn is_first_word(&self, plan: &Plan) -> bool {
+        let status = self.object.status.as_ref();
+        let told = status.map(|status| &status.ports) == Some(&self.routes.ports);
+        let asked = Resolvers::Gone {
+            since: Timestamp::MAX,
+            why: Absence::NoneAccepts,
+        };
+        self.observed.resolvers == asked
+            && (!told || plan.steps.contains(&Step::AskResolvers))
+            && self.observed.rival.is_none()
+            && self.trouble.is_none()
+            && status.is_none_or(|status| status.conditions.is_empty())
     }
 
     /// A watch that fails for long, in words.

@@ -99,6 +99,16 @@ fn attached(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<Attache
     Some(now)
 }
 
+/// Of all that could be said only what must be known before more is done. An API server works on a large status for much
+/// longer than on a small one.
+pub(crate) fn first_word(object: &ElastiService, all: ElastiServiceStatus) -> ElastiServiceStatus {
+    ElastiServiceStatus {
+        ports: all.ports,
+        attached: all.attached,
+        ..object.status.clone().unwrap_or_default()
+    }
+}
+
 /// While nothing can be decided, for the reason given.
 pub(crate) fn blind(object: &ElastiService, why: &str, now: Timestamp) -> ElastiServiceStatus {
     let mut after = object.status.clone().unwrap_or_default();

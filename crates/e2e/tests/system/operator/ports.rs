@@ -1,6 +1,6 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase, names};
-use elasti_e2e::stage::{Setting, Stage, service};
+use elasti_e2e::stage::{Gate, Rule, Setting, Stage, service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -158,4 +158,34 @@ async fn published(stage: &Stage<'_>, service: &str) -> Result<Vec<i32>> {
         .with_context(|| format!("{service} has no slice"))?;
     ensure!(each.all(|ports| ports == first), "{slices:?} differ");
     Ok(first)
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_port_is_written_down_alone_before_anybody_is_sent_there() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let gate = Gate::open(place)?;
+        let setting = Setting::default().through(&gate);
+        let _operator = stage.operator_with(setting).await?;
+        // The address of a new pod is not in use at once. After this one it is.
+        stage.deploy_as("first", "Deployment", 0).await?;
+        stage.declare_as("first", json!({})).await?;
+        stage
+            .reaches_as("first", Phase::Asleep, Mode::Proxy)
+            .await?;
+        stage.deploy("Deployment", 0).await?;
+        let about_to_publish = gate.hold(Rule::new("PATCH", "/endpointslices/"));
+        stage.declare(json!({})).await?;
+        about_to_publish.await?;
+        let status = stage.status("web").await?;
+        ensure!(status.ports.len() == 1, "{:?}", status.ports);
+        // How it is can be told when traffic can be held.
+        ensure!(status.conditions.is_empty(), "{:?}", status.conditions);
+        gate.release();
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let ready = stage.condition("web", "Ready", "True", "AllInPlace");
+        ready.await?;
+        Ok(())
+    })
 }
