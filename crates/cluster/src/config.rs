@@ -1,6 +1,6 @@
 //! Configuration files and command lines of the components.
 
-use crate::{layout::Layout, network, pki::NODE_NAME};
+use crate::{Controllers, layout::Layout, network, pki::NODE_NAME};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::{
@@ -141,7 +141,7 @@ fn kubelet(layout: &Layout) -> Value {
 }
 
 /// In the order in which they are started.
-pub(crate) fn components(layout: &Layout, bin: &Path) -> Vec<Component> {
+pub(crate) fn components(layout: &Layout, bin: &Path, controllers: Controllers) -> Vec<Component> {
     vec![
         Component {
             name: "etcd",
@@ -182,24 +182,7 @@ pub(crate) fn components(layout: &Layout, bin: &Path) -> Vec<Component> {
         Component {
             name: "kube-controller-manager",
             program: bin.join("kube-controller-manager"),
-            args: vec![
-                flag(
-                    "kubeconfig",
-                    layout.kubeconfig_of("kube-controller-manager").display(),
-                ),
-                flag("root-ca-file", layout.pki().join("ca.crt").display()),
-                flag(
-                    "service-account-private-key-file",
-                    layout.pki().join("service-accounts.key").display(),
-                ),
-                flag("service-cluster-ip-range", services()),
-                flag("flex-volume-plugin-dir", "/run/flex-volume-plugins"),
-                // The defaults, 20 calls a second, make thousands of services take minutes.
-                flag("kube-api-qps", 500),
-                flag("kube-api-burst", 1000),
-                "--use-service-account-credentials".into(),
-                "--leader-elect=false".into(),
-            ],
+            args: controller_manager(layout, controllers),
         },
         Component {
             name: "kube-scheduler",
@@ -277,6 +260,27 @@ fn apiserver(layout: &Layout) -> Vec<String> {
         ),
         flag("audit-log-path", layout.log("audit").display()),
     ]
+}
+
+fn controller_manager(layout: &Layout, controllers: Controllers) -> Vec<String> {
+    let kubeconfig = layout.kubeconfig_of("kube-controller-manager");
+    let pki = layout.pki();
+    let mut args = vec![
+        flag("kubeconfig", kubeconfig.display()),
+        flag("root-ca-file", pki.join("ca.crt").display()),
+        flag(
+            "service-account-private-key-file",
+            pki.join("service-accounts.key").display(),
+        ),
+        flag("service-cluster-ip-range", services()),
+        flag("flex-volume-plugin-dir", "/run/flex-volume-plugins"),
+        "--use-service-account-credentials".into(),
+        "--leader-elect=false".into(),
+    ];
+    if controllers == Controllers::Eager {
+        args.extend([flag("kube-api-qps", 500), flag("kube-api-burst", 1000)]);
+    }
+    args
 }
 
 fn services() -> String {

@@ -2,7 +2,7 @@
 //! with it; and when the node, process 1 of its namespace, dies, the kernel ends every process in
 //! there and drops mounts, interfaces and rules. So nothing can be left behind, however it ends.
 
-use crate::{layout::Layout, packages, patience::patiently};
+use crate::{Controllers, layout::Layout, packages, patience::patiently};
 use anyhow::{Context, Result, ensure};
 use nix::{
     errno::Errno,
@@ -33,7 +33,7 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Forks the namespaces off this process and starts the node in them.
-    pub(crate) fn start(layout: &Layout, bin: &Path) -> Result<Self> {
+    pub(crate) fn start(layout: &Layout, bin: &Path, controllers: Controllers) -> Result<Self> {
         let log = File::options()
             .create(true)
             .append(true)
@@ -51,6 +51,7 @@ impl Keeper {
             .arg(program()?)
             .args(node_args(layout))
             .arg(bin)
+            .args((controllers == Controllers::Eager).then_some("--eager-controllers"))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

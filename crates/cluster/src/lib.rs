@@ -37,6 +37,15 @@ pub fn version() -> &'static str {
 #[derive(Clone, Debug)]
 pub struct Cluster(Kind);
 
+/// How fast the controllers of Kubernetes write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controllers {
+    /// So that thousands of services do not take them minutes.
+    Eager,
+    /// 20 calls a second each, as they do by default.
+    AsElsewhere,
+}
+
 #[derive(Clone, Debug)]
 enum Kind {
     Local(Local),
@@ -51,7 +60,12 @@ enum Kind {
 impl Cluster {
     /// Starts the local cluster of that name, or finds it running.
     pub fn up(name: &str) -> Result<Self> {
-        local::up(name).map(Self::local)
+        local::up(name, Controllers::Eager).map(Self::local)
+    }
+
+    /// The same, for what is to be compared with other clusters.
+    pub fn up_as_elsewhere(name: &str) -> Result<Self> {
+        local::up(name, Controllers::AsElsewhere).map(Self::local)
     }
 
     /// The local cluster of that name, if it runs.

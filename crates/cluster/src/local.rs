@@ -1,7 +1,7 @@
 //! A cluster on this machine: up, down, and the way in.
 
 use crate::{
-    cgroups, components, config,
+    Controllers, cgroups, components, config,
     image::{self, Image},
     keeper::Keeper,
     layout::Layout,
@@ -23,7 +23,7 @@ pub(crate) struct Local {
     keeper: Keeper,
 }
 
-pub(crate) fn up(name: &str) -> Result<Local> {
+pub(crate) fn up(name: &str, controllers: Controllers) -> Result<Local> {
     let layout = Layout::of_user(name)?;
     packages::check_machine()?;
     packages::ensure_installed()?;
@@ -37,18 +37,18 @@ pub(crate) fn up(name: &str) -> Result<Local> {
         }
     }
     eprintln!("Starting cluster '{name}'");
-    let local = start(layout, &bin)?;
+    let local = start(layout, &bin, controllers)?;
     ready::wait(&local)?;
     Ok(local)
 }
 
-fn start(layout: Layout, bin: &Path) -> Result<Local> {
+fn start(layout: Layout, bin: &Path, controllers: Controllers) -> Result<Local> {
     clear(&layout)?;
     fs::create_dir_all(layout.root())?;
     fs::set_permissions(layout.root(), Permissions::from_mode(0o700))?;
     pki::write(&layout)?;
     config::write(&layout, &packages::cni_plugins()?)?;
-    let keeper = Keeper::start(&layout, bin)?;
+    let keeper = Keeper::start(&layout, bin, controllers)?;
     Ok(Local { layout, keeper })
 }
 

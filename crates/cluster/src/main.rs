@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use elasti_cluster::{Cluster, Image, node};
+use elasti_cluster::{Cluster, Controllers, Image, node};
 use k8s_openapi::jiff::Timestamp;
 use std::{fs, io::Write, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
 
@@ -86,6 +86,8 @@ enum Command {
         root: PathBuf,
         #[arg(long)]
         bin: PathBuf,
+        #[arg(long)]
+        eager_controllers: bool,
     },
 }
 
@@ -115,7 +117,18 @@ fn run(cli: Cli) -> Result<()> {
         }),
     };
     match command {
-        Command::Node { root, bin } => node::run(&root, &bin),
+        Command::Node {
+            root,
+            bin,
+            eager_controllers,
+        } => {
+            let controllers = if eager_controllers {
+                Controllers::Eager
+            } else {
+                Controllers::AsElsewhere
+            };
+            node::run(&root, &bin, controllers)
+        }
         Command::Up | Command::Down if context.is_some() => {
             bail!("up and down are for clusters on this machine: leave out --context")
         }

@@ -1,7 +1,7 @@
 //! The first process inside a cluster's namespaces: it lays out mounts and addresses, starts the
 //! components, and starts again whichever ends. When it dies, the kernel ends everything below it.
 
-use crate::{cgroups, config, layout::Layout, network};
+use crate::{Controllers, cgroups, config, layout::Layout, network};
 use anyhow::{Context, Result, ensure};
 use nix::{
     errno::Errno,
@@ -25,13 +25,13 @@ const COLLECT: &str = "300";
 const NONE: Option<&str> = None;
 const RESTART_DELAY: Duration = Duration::from_millis(300);
 
-pub fn run(root: &Path, bin: &Path) -> Result<()> {
+pub fn run(root: &Path, bin: &Path, controllers: Controllers) -> Result<()> {
     let layout = Layout::of_root(root)?;
     cgroups::enter(&layout.cgroup())?;
     own_mounts(&layout)?;
     keep_kernel_settings(&layout)?;
     own_network()?;
-    let components = config::components(&layout, bin);
+    let components = config::components(&layout, bin, controllers);
     let mut running = HashMap::new();
     for (index, component) in components.iter().enumerate() {
         running.insert(start(&layout, component)?, index);

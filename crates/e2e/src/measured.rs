@@ -13,7 +13,7 @@ pub fn measured(
 ) -> Result<()> {
     let cluster = match env::var("KUBECONFIG") {
         Ok(config) if !config.is_empty() => Cluster::existing(None),
-        _ => Cluster::up(name)?,
+        _ => Cluster::up_as_elsewhere(name)?,
     };
     let mut report = Report::default();
     let outcome = cluster.run(async || {

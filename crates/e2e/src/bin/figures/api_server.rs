@@ -5,8 +5,7 @@ use kube::Client;
 use std::{collections::BTreeMap, fmt, time::Duration};
 use tokio::time;
 
-/// Controllers create endpoint slices at 20 a second: 5 000 services keep them busy for minutes.
-const PATIENCE: Duration = Duration::from_secs(1_200);
+const PATIENCE: Duration = Duration::from_secs(300);
 const CALM: Duration = Duration::from_secs(5);
 const WRITES: [&str; 5] = ["POST", "PUT", "PATCH", "APPLY", "DELETE"];
 /// Heartbeats: of kubelets, and of whoever leads something.
@@ -66,12 +65,21 @@ impl ApiServer<'_> {
 
     /// Until nobody has written for a while.
     pub(crate) async fn quiet(&self) -> Result<()> {
+        self.without_more(Requests::total).await
+    }
+
+    /// Until the operator has not, whatever others do.
+    pub(crate) async fn operator_quiet(&self) -> Result<()> {
+        self.without_more(Requests::by_operator).await
+    }
+
+    async fn without_more(&self, count: impl Fn(&Requests) -> f64) -> Result<()> {
         let quiet = async {
-            let mut before = self.writes().await?;
+            let mut before = count(&self.writes().await?);
             loop {
                 time::sleep(CALM).await;
-                let now = self.writes().await?;
-                if now == before {
+                let now = count(&self.writes().await?);
+                if now <= before {
                     return Ok(());
                 }
                 before = now;
@@ -102,11 +110,24 @@ impl Requests {
         patches.map(|(_, count)| count).sum()
     }
 
+    /// Controllers list the endpoints of services, 20 in a second, for as long as it takes.
+    pub(crate) fn by_operator(&self) -> f64 {
+        let by_controllers = |what: &str| {
+            let rest = what.strip_prefix("POST ").or(what.strip_prefix("PUT "));
+            rest.is_some_and(|what| what.starts_with("endpoint"))
+        };
+        let others = self.0.iter().filter(|(what, _)| !by_controllers(what));
+        others.fold(0.0, |sum, (_, count)| sum + count)
+    }
+
     /// Of one kind of objects.
-    pub(crate) fn of(&self, resource: &str) -> f64 {
-        let is_it = |what: &str| what.split([' ', '/']).nth(1) == Some(resource);
+    pub(crate) fn applied(&self, resource: &str) -> f64 {
+        let is_it = |what: &str| {
+            what.strip_prefix("APPLY ")
+                .is_some_and(|what| what.split([' ', '/']).next() == Some(resource))
+        };
         let its = self.0.iter().filter(|(what, _)| is_it(what));
-        its.map(|(_, count)| count).sum()
+        its.fold(0.0, |sum, (_, count)| sum + count)
     }
 
     pub(crate) fn total(&self) -> f64 {

@@ -42,6 +42,9 @@ impl Operator {
             .args(["--port", PORT])
             .args(["--metrics-bind-address=0", "--health-probe-bind-address=0"])
             .arg("--log-level=warn");
+        if let Some(kubeconfig) = &stage.kubeconfig {
+            command.env("KUBECONFIG", kubeconfig.path());
+        }
         let started = Instant::now();
         Ok(Self {
             process: command.spawn().context("starting the operator")?,

@@ -27,7 +27,6 @@ impl Measurement<'_> {
             self.population
                 .add(&names(&format!("of-{size}"), new))
                 .await?;
-            self.calm().await?;
             let operator = self.start(new).await?;
             self.settle().await?;
             self.rest(&operator).await?;
@@ -51,7 +50,7 @@ impl Measurement<'_> {
         if self.stage.triggers {
             time::sleep(POLLING_INTERVAL).await;
         }
-        self.calm().await
+        self.api_server.operator_quiet().await
     }
 
     async fn start(&mut self, new: usize) -> Result<Operator> {
@@ -82,7 +81,8 @@ impl Measurement<'_> {
             .add(figure, cpu, "% of a core", Goal::Below(2.0));
         let figure = format!("{}: API writes at rest, in {REST:?}", self.count());
         let goal = Goal::AtMost(0.0);
-        self.report.add(figure, writes.total(), "requests", goal);
+        self.report
+            .add(figure, writes.by_operator(), "requests", goal);
         self.add_memory("start", operator)?;
         Ok(())
     }
@@ -111,7 +111,8 @@ impl Measurement<'_> {
         let writes = self.api_server.writes().await?.beyond(&before);
         let figure = format!("{}: API writes after restart", self.count());
         let goal = Goal::AtMost(0.0);
-        self.report.add(figure, writes.total(), "in all", goal);
+        self.report
+            .add(figure, writes.by_operator(), "in all", goal);
         let resident = self.add_memory("restart", &operator)?;
         operator.stop().await?;
         Ok(resident)

@@ -37,9 +37,9 @@ impl Measurement<'_> {
             let took = done.saturating_duration_since(begun).as_secs_f64();
             self.report
                 .add(format!("{asleep} asleep, {what}"), took, "s", goal);
-            self.calm().await?;
+            self.api_server.operator_quiet().await?;
             let writes = self.api_server.writes().await?.beyond(&before);
-            let slices = writes.of("endpointslices") - 1.0;
+            let slices = writes.applied("endpointslices");
             let figure = format!("{asleep} asleep, {what}: slices written");
             self.report.add(figure, slices, "slices", Goal::None);
         }
