@@ -29,7 +29,7 @@ pub use self::{
     measured::measured,
     namespace::Namespace,
     place::Place,
-    pod_process::kill_pod_process,
+    pod_process::{has_files, kill_pod_process},
     running::{Running, built},
     trial::Trial,
     usage::{Memory, Usage},

@@ -40,7 +40,16 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::pending,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{
     io::copy_bidirectional,
     net::TcpStream,
@@ -204,13 +213,18 @@ impl Proxy {
         let drain = self.guest(way.as_deref());
         let client = headers::client(client.ip());
         let line = stream.line();
-        let service = service_fn(|request| {
+        let (handshake, answered) = (AtomicBool::new(false), Notify::new());
+        let service = service_fn(|request: Request<Incoming>| {
             begun.notify_one();
+            let asks = headers::is_websocket(request.headers());
+            handshake.store(asks, Ordering::Relaxed);
             let arrival = first.lock().take();
             let way = way.as_ref();
-            let answered = http::answer(self, way, arrival, &client, Some(&line), request);
+            let answer = http::answer(self, way, arrival, &client, Some(&line), request);
             // An async block around it would carry it twice.
-            answered.map_ok(|mut answer| {
+            answer.map_ok(|mut answer| {
+                handshake.store(false, Ordering::Relaxed);
+                answered.notify_one();
                 if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                     line.open_tunnel();
                 } else if self.leaving.is_cancelled() {
@@ -230,10 +244,16 @@ impl Proxy {
             .with_upgrades();
         let mut connection = pin!(connection);
         // A connection that has read nothing ends at once, and with it the request that lies in the
-        // kernel.
+        // kernel. And what is answered from then on says `close`, with which a 101 is none to many clients.
         let drained = async {
             begun.notified().await;
             drain.cancelled().await;
+            while handshake.load(Ordering::Relaxed) {
+                answered.notified().await;
+            }
+            if line.is_tunnel() {
+                pending::<()>().await;
+            }
         };
         let ended = tokio::select! {
             ended = &mut connection => ended,
@@ -295,7 +315,7 @@ impl Proxy {
         let elsewhere = async {
             // Whoever comes now does not know better, and would come again.
             if self.leaving.is_cancelled() {
-                std::future::pending::<()>().await;
+                pending::<()>().await;
             }
             streams.answered().await;
             self.leaving.cancelled().await;

@@ -1,6 +1,6 @@
 use super::{canary::Canary, ledger::now, loss::Failure};
 use crate::{
-    kill_pod_process,
+    has_files, kill_pod_process,
     stage::{PATIENCE, Stage},
 };
 use anyhow::{Context, Result, ensure};
@@ -29,8 +29,8 @@ const REPLICAS: i32 = 2;
 const CALM: Duration = Duration::from_secs(3);
 /// The next comes within this.
 const UNREST: Duration = Duration::from_secs(6);
-/// In which a process that was killed is gone.
-const DEATH: Duration = Duration::from_millis(200);
+/// A process that is no child of ours ends without an event.
+const GLANCE: Duration = Duration::from_millis(5);
 /// In which whoever spoke with it has noticed.
 const NEWS: Duration = Duration::from_secs(2);
 /// In which every data plane has dropped it; until then it refuses whom they lead to it.
@@ -43,8 +43,8 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) struct Disasters {
     happened: Cell<usize>,
     rounds: Cell<usize>,
-    /// When resolvers were killed.
-    killed: RefCell<Vec<Instant>>,
+    /// When resolvers that were killed took their last connection; none for one that may still.
+    ended: RefCell<Vec<Option<Instant>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +71,12 @@ impl Disasters {
     /// A resolver that is killed takes the connections with it that it has then, and refuses others until no data plane
     /// leads to it; nobody can help that.
     pub(super) fn explain(&self, failure: Failure, began: Instant) -> bool {
-        let killed = self.killed.borrow();
-        killed.iter().any(|killed| match failure {
-            Failure::Cut => began < *killed + DEATH && killed.elapsed() < NEWS,
-            Failure::Refused => killed.elapsed() < DROPPED,
-            Failure::Silence | Failure::Wrong => false,
+        let ended = self.ended.borrow();
+        ended.iter().any(|ended| match (failure, ended) {
+            (Failure::Cut | Failure::Refused, None) => true,
+            (Failure::Cut, Some(ended)) => began < *ended && ended.elapsed() < NEWS,
+            (Failure::Refused, Some(ended)) => ended.elapsed() < DROPPED,
+            (Failure::Silence | Failure::Wrong, _) => false,
         })
     }
 
@@ -116,8 +117,15 @@ impl Disasters {
         match disaster {
             Disaster::Leader => kill_pod(leader(stage).await?),
             Disaster::Resolver => {
-                let whom = kill_pod(any_resolver(stage, lot).await?)?;
-                self.killed.borrow_mut().push(Instant::now());
+                let whom = any_resolver(stage, lot).await?;
+                let id = kill_pod_process(&whom)?;
+                self.ended.borrow_mut().push(None);
+                while has_files(id) {
+                    sleep(GLANCE).await;
+                }
+                if let Some(last) = self.ended.borrow_mut().last_mut() {
+                    *last = Some(Instant::now());
+                }
                 Ok(whom)
             }
             Disaster::ApiServer => kill_component(stage, "kube-apiserver"),

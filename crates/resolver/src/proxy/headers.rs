@@ -66,7 +66,7 @@ pub fn end_hop(headers: &mut HeaderMap) -> bool {
 }
 
 /// No other upgrade is passed on: an offer of h2c is a way past whoever checks requests.
-fn is_websocket(headers: &HeaderMap) -> bool {
+pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     let asks = headers
         .get_all(header::CONNECTION)
         .iter()

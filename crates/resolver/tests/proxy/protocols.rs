@@ -302,6 +302,29 @@ async fn a_websocket_carries_words_both_ways_until_either_side_ends() {
 }
 
 #[tokio::test]
+async fn a_websocket_is_granted_though_its_client_is_to_go_elsewhere_next() {
+    let stage = Stage::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[target.local_addr().unwrap()]);
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    let request = "GET /ws HTTP/1.1\r\nHost: web.shop\r\nConnection: Upgrade\r\n\
+                   Upgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n";
+    client.write_all(request.as_bytes()).await.unwrap();
+    let (mut upstream, _) = target.accept().await.unwrap();
+    until(&mut upstream, "\r\n\r\n").await;
+    stage.drain.cancel();
+    tokio::task::yield_now().await;
+    let granted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Accept: b\r\n\r\n";
+    upstream.write_all(granted.as_bytes()).await.unwrap();
+    let answer = until(&mut client, "\r\n\r\n").await;
+    assert!(answer.contains("connection: upgrade\r\n"), "{answer}");
+    assert!(!answer.contains("close"), "{answer}");
+    client.write_all(b"word").await.unwrap();
+    until(&mut upstream, "word").await;
+}
+
+#[tokio::test]
 async fn the_port_decides_what_the_target_is_spoken_to_in() {
     let versions = |speaks| async move {
         let stage = Stage::with(Setting {
