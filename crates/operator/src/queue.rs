@@ -102,12 +102,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     /// Whether something has been due for a while, and nobody has had time for it.
     pub(crate) fn lags(&self) -> bool {
         let state = self.state.lock();
-        let mut waiting = state
-            .order
-            .iter()
-            .filter(|(_, key)| !state.running.contains(key));
-        let first = waiting.next();
-        first.is_some_and(|(due, _)| due.elapsed() > LAG)
+        state.first().is_some_and(|(due, _)| due.elapsed() > LAG)
     }
 
     /// Resolves when nothing is due and nothing is worked on.
@@ -139,13 +134,14 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
         self.order.insert((at, key));
     }
 
+    /// Of what nobody works on.
+    fn first(&self) -> Option<&(Instant, K)> {
+        let mut order = self.order.iter();
+        order.find(|(_, key)| !self.running.contains(key))
+    }
+
     fn next(&mut self, now: Instant) -> Next<K> {
-        let free = self
-            .order
-            .iter()
-            .find(|(_, key)| !self.running.contains(key))
-            .cloned();
-        match free {
+        match self.first().cloned() {
             None => Next::Never,
             Some((at, _)) if at > now => Next::At(at),
             Some((at, key)) => {
