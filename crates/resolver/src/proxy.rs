@@ -10,12 +10,13 @@ mod idle;
 mod line;
 pub mod peek;
 mod sieve;
+mod single;
 mod tcp;
 pub mod upstream;
 mod wire;
 
 use self::{
-    answer::Refusal,
+    answer::{Carrier, Refusal},
     checked::Checked,
     http::Unanswered,
     idle::Streams,
@@ -27,7 +28,7 @@ use self::{
 };
 use crate::{
     metrics::Metrics,
-    room::{Busy, Turned, Visit},
+    room::{Turned, Visit},
     route::{Naming, Speaks, Table, Way},
 };
 use ::http::{HeaderValue, Request, StatusCode, header::CONNECTION};
@@ -214,11 +215,12 @@ impl Proxy {
         let client = headers::client(client.ip());
         let line = stream.line();
         let (handshake, answered) = (AtomicBool::new(false), Notify::new());
+        let requests = Streams::default();
         let service = service_fn(|request: Request<Incoming>| {
             begun.notify_one();
             let asks = headers::is_websocket(request.headers());
             handshake.store(asks, Ordering::Relaxed);
-            let arrival = first.lock().take();
+            let (arrival, this) = (first.lock().take(), requests.begin());
             let way = way.as_ref();
             let answer = http::answer(self, way, arrival, &client, Some(&line), request);
             // An async block around it would carry it twice.
@@ -231,12 +233,10 @@ impl Proxy {
                     let close = HeaderValue::from_static("close");
                     answer.headers_mut().insert(CONNECTION, close);
                 }
-                answer
+                answer.map(|body| this.until_end_of(body))
             })
         });
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.settings.idle)
             .max_headers(MAX_HEADERS)
             .max_header_size(MAX_HEAD)
             .max_buf_size(MAX_HEAD)
@@ -258,6 +258,10 @@ impl Proxy {
         let ended = tokio::select! {
             ended = &mut connection => ended,
             () = drained => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+            () = requests.idle(self.settings.idle) => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -348,9 +352,9 @@ impl Proxy {
     }
 
     /// Joins the two sides of a WebSocket.
-    fn connect_upgrades(&self, client: OnUpgrade, target: OnUpgrade, busy: Busy) {
+    fn connect_upgrades(&self, client: OnUpgrade, target: OnUpgrade, carrier: Carrier) {
         self.tasks.spawn(async move {
-            let _busy = busy;
+            let _carrier = carrier;
             if let Ok((client, target)) = tokio::try_join!(client, target) {
                 let (mut client, mut target) = (TokioIo::new(client), TokioIo::new(target));
                 let _ = copy_bidirectional(&mut client, &mut target).await;

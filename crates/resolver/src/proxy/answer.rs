@@ -1,5 +1,6 @@
 //! Answers of our own: refusals, and those given in a sleeping target's name.
 
+use super::{single::Single, upstream::Upstreams};
 use crate::room::Busy;
 use elasti_api::probe::ProbeAnswer;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -38,9 +39,17 @@ pub enum Answer {
     /// The target's, which has one thing to do until its end.
     Target {
         body: Incoming,
-        busy: Option<Busy>,
+        carrier: Option<Carrier>,
     },
     Own(Full<Bytes>),
+}
+
+/// What brings an answer, until its end.
+pub struct Carrier {
+    pub busy: Busy,
+    /// Of its own. Others are shared.
+    pub single: Option<Single>,
+    pub upstreams: Upstreams,
 }
 
 /// What a refusal tells of.
@@ -221,7 +230,12 @@ impl Body for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match &mut *self {
-            Self::Target { body, .. } => Pin::new(body).poll_frame(cx),
+            Self::Target { body, carrier } => {
+                match carrier.as_mut().and_then(|carrier| carrier.single.as_mut()) {
+                    Some(single) => single.poll_frame(cx, body),
+                    None => Pin::new(body).poll_frame(cx),
+                }
+            }
             Self::Own(body) => Pin::new(body)
                 .poll_frame(cx)
                 .map_err(|never| match never {}),
@@ -239,6 +253,16 @@ impl Body for Answer {
         match self {
             Self::Target { body, .. } => body.size_hint(),
             Self::Own(body) => body.size_hint(),
+        }
+    }
+}
+
+// === impl Carrier ===
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        if let Some(single) = self.single.take() {
+            self.upstreams.give_back(self.busy.address(), single);
         }
     }
 }

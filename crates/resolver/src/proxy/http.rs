@@ -2,10 +2,10 @@
 
 use super::{
     Arrival, Leave, Proxy,
-    answer::{self, Answer, Asked, Refusal, Refused},
+    answer::{self, Answer, Asked, Carrier, Refusal, Refused},
     headers,
     line::Line,
-    upstream::{Connection, Sent},
+    upstream::Sent,
 };
 use crate::{
     room::{Busy, Turned, Visit},
@@ -94,7 +94,7 @@ pub(super) async fn answer(
     let (mut parts, body) = request.into_parts();
     let upgrade = prepare(&mut parts, way, client);
     match forward(proxy, way, &mut visit, line, parts, body).await {
-        Ok((mut response, busy)) => {
+        Ok((mut response, mut carrier)) => {
             let websocket = headers::end_hop(response.headers_mut());
             if version == Version::HTTP_2 {
                 headers::join_lengths(response.headers_mut());
@@ -110,8 +110,12 @@ pub(super) async fn answer(
                 proxy
                     .metrics
                     .answered(&way.room, &method, status, visit.age());
-                proxy.connect_upgrades(upgrade, hyper::upgrade::on(&mut response), busy);
-                return Ok(response.map(|body| Answer::Target { body, busy: None }));
+                if let Some(single) = carrier.single.take() {
+                    proxy.upstreams.let_go_of(single);
+                }
+                proxy.connect_upgrades(upgrade, hyper::upgrade::on(&mut response), carrier);
+                let carrier = None;
+                return Ok(response.map(|body| Answer::Target { body, carrier }));
             }
             finish(proxy, way, &visit, version, leave, &mut response);
             let status = response.status();
@@ -120,7 +124,7 @@ pub(super) async fn answer(
                 .answered(&way.room, &method, status, visit.age());
             Ok(response.map(|body| Answer::Target {
                 body,
-                busy: Some(busy),
+                carrier: Some(carrier),
             }))
         }
         Err(Failed::Unanswered(why)) => {
@@ -187,7 +191,7 @@ async fn forward(
     line: Option<&Line>,
     parts: Parts,
     body: Incoming,
-) -> Result<(Response<Incoming>, Busy), Failed> {
+) -> Result<(Response<Incoming>, Carrier), Failed> {
     let http2 = match way.speaks {
         Speaks::Http1 => false,
         Speaks::Http2 => true,
@@ -223,10 +227,12 @@ async fn forward(
             }
             Ok(response) => {
                 busy.keep(connection.lease());
-                if keeps(&connection, &response) {
-                    proxy.upstreams.keep(busy.address(), connection);
-                }
-                return Ok((response, busy));
+                let carrier = Carrier {
+                    busy,
+                    single: connection.single(),
+                    upstreams: proxy.upstreams.clone(),
+                };
+                return Ok((response, carrier));
             }
             Err(failed) => failed,
         };
@@ -272,11 +278,6 @@ fn is_untouched(error: &hyper::Error) -> bool {
         let refused = cause.reason() == Some(h2::Reason::REFUSED_STREAM);
         cause.is_remote() && (cause.is_go_away() || refused)
     })
-}
-
-fn keeps(connection: &Connection, response: &Response<Incoming>) -> bool {
-    matches!(connection, Connection::Http1(_))
-        && response.status() != StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// The form in which the target's protocol gives the address.

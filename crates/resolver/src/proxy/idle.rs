@@ -1,8 +1,9 @@
-//! Whether an HTTP/2 connection has anything to do.
+//! Whether a client's connection has anything to do.
 
 use super::answer::Answer;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use std::{
+    mem,
     pin::Pin,
     sync::{
         Arc,
@@ -14,14 +15,14 @@ use std::{
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// The streams of one connection.
+/// The streams of one connection, or the requests of one that carries one at a time.
 #[derive(Clone, Debug, Default)]
 pub struct Streams(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    open: AtomicUsize,
-    ever: AtomicUsize,
+    begun: AtomicUsize,
+    ended: AtomicUsize,
     answered: CancellationToken,
 }
 
@@ -35,12 +36,13 @@ pub struct Answered {
     _stream: Stream,
 }
 
+const LOOKS: u32 = 4;
+
 // === impl Streams ===
 
 impl Streams {
     pub fn begin(&self) -> Stream {
-        self.0.open.fetch_add(1, Ordering::Relaxed);
-        self.0.ever.fetch_add(1, Ordering::Relaxed);
+        self.0.begun.fetch_add(1, Ordering::Relaxed);
         Stream(self.clone())
     }
 
@@ -50,17 +52,16 @@ impl Streams {
         self.0.answered.cancelled().await;
     }
 
-    /// Resolves when there was no stream for `patience`, or up to twice as long: a look now and then costs
+    /// Resolves when there was no stream for `patience`, or for up to a quarter longer: a look now and then costs
     /// less than a timer for each stream.
     pub async fn idle(&self, patience: Duration) {
-        let mut before = 0;
-        loop {
-            sleep(patience).await;
-            let ever = self.0.ever.load(Ordering::Relaxed);
-            let none = self.0.open.load(Ordering::Relaxed) == 0;
-            if none && std::mem::replace(&mut before, ever) == ever {
-                return;
-            }
+        let (mut before, mut looks) = ((0, 0), 0);
+        while looks < LOOKS {
+            sleep(patience / LOOKS).await;
+            let [begun, ended] =
+                [&self.0.begun, &self.0.ended].map(|count| count.load(Ordering::Relaxed));
+            let same = mem::replace(&mut before, (begun, ended)) == (begun, ended);
+            looks = if same && begun == ended { looks + 1 } else { 0 };
         }
     }
 }
@@ -78,8 +79,10 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.0.0.open.fetch_sub(1, Ordering::Relaxed);
-        self.0.0.answered.cancel();
+        let counts = &self.0.0;
+        if counts.ended.fetch_add(1, Ordering::Relaxed) == 0 {
+            counts.answered.cancel();
+        }
     }
 }
 

@@ -1,10 +1,6 @@
 //! Connections to targets: new ones, and those that are kept for the next request.
 
-use super::{
-    heard::{Heard, Listened},
-    sieve::Sieve,
-    wire::Wire,
-};
+use super::{sieve::Sieve, single::Single};
 use crate::{
     alive::watch_over,
     metrics::{Dialled, Metrics},
@@ -14,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::{Either, Empty};
 use hyper::{
     body::{Bytes, Incoming},
-    client::conn::{TrySendError, http1, http2},
+    client::conn::{TrySendError, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use nix::errno::Errno;
@@ -44,17 +40,10 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The last used first.
+    /// The last used last.
     http1: Vec<(Single, Instant)>,
     /// As few as can carry all requests; whoever dials one makes the others wait for it.
     http2: Arc<AsyncMutex<Vec<Multiplexed>>>,
-}
-
-/// Carries one request at a time.
-#[derive(Debug)]
-pub struct Single {
-    sender: http1::SendRequest<Sent>,
-    heard: Heard,
 }
 
 #[derive(Debug)]
@@ -78,8 +67,6 @@ const DIAL: Duration = Duration::from_secs(2);
 const KEEP: Duration = Duration::from_secs(10);
 /// How many are kept for one address.
 const MOST_KEPT: usize = 256;
-/// How many are looked at for one that is free.
-const LOOKS: usize = 4;
 /// Streams of one HTTP/2 connection, if the target allows so many. A slow reader takes room away from the
 /// others on its connection.
 const MOST_STREAMS: usize = 256;
@@ -172,19 +159,8 @@ impl Upstreams {
 
     async fn new_http1(&self, endpoint: &Busy, deadline: Instant) -> io::Result<Connection> {
         let stream = self.dial(endpoint, deadline).await?;
-        let (stream, heard) = Listened::new(stream);
-        let handshake = http1::Builder::new()
-            .max_headers(super::MAX_HEADERS)
-            .max_buf_size(super::MAX_HEAD)
-            .handshake(Wire::new(stream))
-            .await;
-        let (sender, connection) = handshake.map_err(io::Error::other)?;
-        self.0.tasks.spawn(async move {
-            if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "Connection to a target ended");
-            }
-        });
-        Ok(Connection::Http1(Single { sender, heard }))
+        let single = Single::new(stream).await.map_err(io::Error::other)?;
+        Ok(Connection::Http1(single))
     }
 
     pub async fn http2(&self, endpoint: &Busy, deadline: Instant) -> io::Result<Connection> {
@@ -263,29 +239,16 @@ impl Upstreams {
 
     fn take(&self, address: SocketAddr) -> Option<Single> {
         let mut kept = self.0.kept.lock();
-        let idle = &mut kept.get_mut(&address)?.http1;
-        let mut looks = 0;
-        for at in (0..idle.len()).rev() {
-            let sender = &idle[at].0.sender;
-            if sender.is_closed() {
-                idle.remove(at);
-            } else if sender.is_ready() {
-                return Some(idle.remove(at).0);
-            } else {
-                looks += 1;
-                if looks == LOOKS {
-                    break;
-                }
-            }
-        }
-        None
+        let (single, _) = kept.get_mut(&address)?.http1.pop()?;
+        Some(single)
     }
 
-    /// Keeps a connection for the next request; it is free once its answer was read to the end.
-    pub fn keep(&self, address: SocketAddr, connection: Connection) {
-        let Connection::Http1(single) = connection else {
-            return;
-        };
+    /// Keeps a connection for the next request, if it is done with the last.
+    pub fn give_back(&self, address: SocketAddr, single: Single) {
+        if !single.is_free() {
+            return single.finish(&self.0.tasks);
+        }
+        single.rest();
         let now = Instant::now();
         let mut kept = self.0.kept.lock();
         let idle = &mut kept.entry(address).or_default().http1;
@@ -294,14 +257,19 @@ impl Upstreams {
         }
     }
 
+    /// Lets a connection become a tunnel.
+    pub fn let_go_of(&self, single: Single) {
+        single.finish(&self.0.tasks);
+    }
+
     /// Lets go of what nobody has used for a while. Works until it is dropped.
     pub async fn tidy(&self) {
         loop {
             sleep(KEEP / 2).await;
             let now = Instant::now();
             self.0.kept.lock().retain(|_, kept| {
-                kept.http1.retain(|(single, since)| {
-                    !single.sender.is_closed() && now.duration_since(*since) < KEEP
+                kept.http1.retain_mut(|(single, since)| {
+                    now.duration_since(*since) < KEEP && single.is_open()
                 });
                 let in_use = kept.http2.try_lock().map_or(true, |mut open| {
                     open.retain(|connection| connection.is_worth_keeping(now));
@@ -349,10 +317,18 @@ impl Connection {
         }
     }
 
+    /// That which carries this alone.
+    pub fn single(self) -> Option<Single> {
+        match self {
+            Self::Http1(single) => Some(single),
+            Self::Http2(..) => None,
+        }
+    }
+
     /// Whether an answer has begun to the request that was sent last. Of HTTP/2 only whole heads are told of.
     pub fn has_heard(&self) -> bool {
         match self {
-            Self::Http1(single) => single.heard.anything(),
+            Self::Http1(single) => single.has_heard(),
             Self::Http2(..) => false,
         }
     }
@@ -363,10 +339,7 @@ impl Connection {
         request: Request<Sent>,
     ) -> Result<Response<Incoming>, Box<TrySendError<Request<Sent>>>> {
         match self {
-            Self::Http1(Single { sender, heard }) => {
-                heard.forget();
-                sender.try_send_request(request).await.map_err(Box::new)
-            }
+            Self::Http1(single) => single.send(request).await.map_err(Box::new),
             Self::Http2(sender, _) => sender.try_send_request(request).await.map_err(Box::new),
         }
     }

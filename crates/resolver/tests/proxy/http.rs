@@ -270,6 +270,24 @@ async fn bodies_stream_both_ways_at_once() {
     assert_eq!(last.into_data().unwrap(), "dos");
 }
 
+#[tokio::test]
+async fn an_upload_goes_on_though_its_answer_has_ended() {
+    let stage = Stage::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[target.local_addr().unwrap()]);
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    let head = b"POST / HTTP/1.1\r\nHost: web.shop\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client.write_all(head).await.unwrap();
+    client.write_all(b"3\r\none\r\n").await.unwrap();
+    let (mut upstream, _) = target.accept().await.unwrap();
+    read_until(&mut upstream, "one").await;
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nheard";
+    upstream.write_all(answer).await.unwrap();
+    read_until(&mut client, "heard").await;
+    client.write_all(b"3\r\ntwo\r\n0\r\n\r\n").await.unwrap();
+    read_until(&mut upstream, "two").await;
+}
+
 fn tokio_stream<T>(
     mut receiver: tokio::sync::mpsc::Receiver<T>,
 ) -> impl futures::Stream<Item = T> + Send
