@@ -2,6 +2,7 @@
 //! server.
 
 mod api_server;
+mod copies;
 mod measure;
 mod operator;
 mod population;

@@ -1,6 +1,6 @@
 //! Sleeping services by the thousand: a Service, a target at zero replicas and an ElastiService each.
 
-use crate::prometheus;
+use crate::{copies, prometheus};
 use anyhow::{Context, Result};
 use elasti_api::ElastiService;
 use futures::{TryStreamExt, stream};
@@ -49,6 +49,18 @@ impl Population {
         self.create(&elasti_services, names, elasti_service).await?;
         self.count += names.len();
         Ok(Instant::now())
+    }
+
+    /// The same, for a local cluster: all but the first are copies of it.
+    pub(crate) async fn store(&mut self, names: &[String]) -> Result<()> {
+        let Some((first, others)) = names.split_first() else {
+            return Ok(());
+        };
+        self.add(std::slice::from_ref(first)).await?;
+        eprintln!("Storing {} copies of it", others.len());
+        copies::make(&self.client, &self.namespace, &targets(), first, others).await?;
+        self.count += others.len();
+        Ok(())
     }
 
     async fn create(

@@ -24,9 +24,12 @@ impl Measurement<'_> {
                 &format!("elasti-figures --only growth --services {size}"),
             );
             let new = size.saturating_sub(self.count());
-            self.population
-                .add(&names(&format!("of-{size}"), new))
-                .await?;
+            let names = names(&format!("of-{size}"), new);
+            if self.stage.cluster.is_local() {
+                self.population.store(&names).await?;
+            } else {
+                self.population.add(&names).await?;
+            }
             let operator = self.start(new).await?;
             self.settle().await?;
             self.rest(&operator).await?;
