@@ -11,7 +11,7 @@ use crate::{
     readiness::Unaskable,
     say, status, triggers,
 };
-use elasti_api::{ElastiService, ElastiServiceStatus, Readiness};
+use elasti_api::{ElastiService, ElastiServiceStatus, Readiness, names};
 use elasti_core::plan::{Absence, Observed, Plan, Resolvers, Step, plan};
 use elasti_runtime::watch::Key;
 use jiff::{SignedDuration, Timestamp};
@@ -37,6 +37,7 @@ struct View {
     routes: Routes,
     observed: Observed,
     public_service: Option<ServiceFacts>,
+    private_service: Option<ServiceFacts>,
     target_resource: ApiResource,
     scaled_object: Option<ScaledObjectFacts>,
     trouble: Option<Trouble>,
@@ -209,6 +210,7 @@ async fn carry_out(operator: &Operator, key: &Key, view: &View, plan: &Plan) -> 
         object: &view.object,
         desired: &view.desired,
         public_service: view.public_service.as_ref(),
+        private_service: view.private_service.as_ref(),
         target_resource: &view.target_resource,
         scaled_object: view.scaled_object.as_ref(),
         surplus_ports: &surplus,
@@ -396,6 +398,9 @@ impl View {
         Some(Self {
             observed,
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),
+            private_service: index
+                .service(&key.beside(&names::private_service(&object.spec.service)))
+                .cloned(),
             target_resource: index.resource_of(&kind),
             scaled_object: scaled_object_key(key, &object)
                 .and_then(|key| index.scaled_object_facts(&key).cloned()),
