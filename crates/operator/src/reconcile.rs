@@ -25,8 +25,6 @@ const LONGEST: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 /// For one step: an API server that does not answer must not hold up the others.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// While others are to be woken.
-const LATER: SignedDuration = SignedDuration::from_millis(500);
 /// What the triggers said counts for so many times their interval.
 const TRUST: u32 = 3;
 
@@ -144,9 +142,9 @@ async fn reconcile(
     let failure = outcome.failure;
     Some(match (failure, reported) {
         (Some(error), _) | (None, Err(error)) => Err(error),
-        (None, Ok(later)) => {
+        (None, Ok(())) => {
             let unseen = operator.read(|index| index.unseen_until(key));
-            let moments = [plan.look_again, view.blind_at(now), unseen, later];
+            let moments = [plan.look_again, view.blind_at(now), unseen];
             Ok(moments.into_iter().flatten().min())
         }
     })
@@ -317,7 +315,6 @@ fn remember(
     }
 }
 
-/// When to try again, if it had to be left for later.
 async fn report(
     operator: &Operator,
     key: &Key,
@@ -325,7 +322,7 @@ async fn report(
     plan: &Plan,
     outcome: &Outcome,
     now: Timestamp,
-) -> Result<Option<Timestamp>, apply::Error> {
+) -> Result<(), apply::Error> {
     let memory = operator.read(|index| index.memory(key));
     let mut observed = view.observed.clone();
     observed.last_active = observed.last_active.max(memory.last_active);
@@ -351,11 +348,11 @@ async fn report(
     let goes_on = before
         .is_some_and(|before| (&before.ports, &before.attached) == (&after.ports, &after.attached));
     if before != Some(&after) && goes_on && operator.wakes.lags() {
-        return Ok(now.checked_add(LATER).ok());
+        operator.put_off(key.clone());
+        return Ok(());
     }
     say::dry_run(operator, &view.object, &after);
-    write(operator, key, &view.object, &after).await?;
-    Ok(None)
+    write(operator, key, &view.object, &after).await
 }
 
 async fn write(
