@@ -6,8 +6,10 @@ use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 use std::borrow::Cow;
 
 /// What was last seen and done.
+// It is owned as a whole: who owns each part of it takes an API server longer to keep track of than all else.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct ElastiServiceStatus {
     /// When the ElastiService was last reconciled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -206,5 +208,12 @@ mod tests {
         let proxied: ElastiServiceStatus =
             serde_json::from_value(json!({"mode": "proxy"})).unwrap();
         assert_eq!(proxied.mode, Some(Mode::Proxy));
+    }
+
+    #[test]
+    fn a_status_is_owned_as_a_whole() {
+        let schema = schemars::schema_for!(ElastiServiceStatus);
+        let kind = schema.get("x-kubernetes-map-type");
+        assert_eq!(kind, Some(&json!("atomic")), "or each part has an owner");
     }
 }

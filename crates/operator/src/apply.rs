@@ -3,6 +3,7 @@
 mod autoscaler;
 mod children;
 mod release;
+mod request;
 mod resting;
 mod scale;
 mod status;
@@ -22,12 +23,12 @@ use crate::{
 use elasti_api::{Attached, ElastiService, FINALIZER};
 use elasti_core::plan::Step;
 use elasti_runtime::watch::Key;
-use http::{Request, header};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DynamicObject},
 };
-use serde_json::{Value, json};
+use request::Write;
+use serde_json::json;
 
 pub(crate) const FIELD_MANAGER: &str = "elasti-operator";
 
@@ -37,6 +38,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) object: &'a ElastiService,
     pub(crate) desired: &'a Desired,
     pub(crate) public_service: Option<&'a ServiceFacts>,
+    pub(crate) private_service: Option<&'a ServiceFacts>,
     pub(crate) target_resource: &'a ApiResource,
     pub(crate) scaled_object: Option<&'a ScaledObjectFacts>,
     /// Numbers that are no longer needed.
@@ -164,10 +166,8 @@ pub(crate) async fn set_finalizers(
     if let Some(version) = version {
         patch["metadata"]["resourceVersion"] = version.into();
     }
-    let written = as_stored(client, key)
-        .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    gone_is_fine(written.map(drop))
+    let path = request::path(&as_stored(client, key), &key.name);
+    gone_is_fine(request::write(client, &path, Write::Merge, &patch).await)
 }
 
 /// ElastiServices, not by their type: what is stored, and answered, may not fit into it.
@@ -176,21 +176,11 @@ fn as_stored(client: &Client, key: &Key) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), &key.namespace, &resource)
 }
 
-/// By operations, which may test what they change.
-async fn patch_json(client: &Client, url: String, patch: &Value) -> Result<(), Error> {
-    let request = Request::patch(url)
-        .header(header::CONTENT_TYPE, "application/json-patch+json")
-        .body(patch.to_string().into_bytes())
-        .map_err(kube::Error::HttpError)?;
-    client.request::<Value>(request).await?;
-    Ok(())
-}
-
 /// What is not there needs no removal.
-pub(crate) fn gone_is_fine(outcome: Result<(), kube::Error>) -> Result<(), Error> {
-    match outcome {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        outcome => Ok(outcome?),
+pub(crate) fn gone_is_fine(outcome: Result<(), impl Into<Error>>) -> Result<(), Error> {
+    match outcome.map_err(Into::into) {
+        Err(error) if error.category() == "not_found" => Ok(()),
+        outcome => outcome,
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Slice {
     family: Arc<str>,
     addresses: Vec<String>,
     ports: Vec<(Option<String>, Option<i32>)>,
+    /// Whether one of that name exists.
+    pub(crate) known: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -92,8 +94,10 @@ impl Desired {
                 desired.absence = desired.absence.or(Some(Absence::OtherFamily));
                 continue;
             }
+            let name = slice_name(&object.spec.service, family);
             let mut slice = Slice {
-                name: slice_name(&object.spec.service, family),
+                known: index.has_slice(&key.beside(&name)),
+                name,
                 family: family.clone(),
                 addresses: Vec::new(),
                 ports: ports.clone(),

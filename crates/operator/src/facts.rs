@@ -13,7 +13,7 @@ use k8s_openapi::{
         discovery::v1::{EndpointPort, EndpointSlice},
     },
     apimachinery::pkg::{
-        apis::meta::v1::{Condition, ObjectMeta, Time},
+        apis::meta::v1::{Condition, ManagedFieldsEntry, ObjectMeta, Time},
         util::intstr::IntOrString,
     },
 };
@@ -74,6 +74,8 @@ pub(crate) struct ServiceFacts {
     pub(crate) family_policy: Option<Arc<str>>,
     pub(crate) publish_not_ready: bool,
     pub(crate) headless: bool,
+    /// Which of its managed fields are those with which we created it.
+    pub(crate) created: Option<u8>,
     /// The ElastiService that it belongs to.
     pub(crate) owner: Option<Box<str>>,
 }
@@ -231,6 +233,7 @@ impl From<Service> for ServiceFacts {
     fn from(mut service: Service) -> Self {
         service.annotations_mut().remove(LAST_APPLIED);
         let owner = owner(&service.metadata);
+        let created = creation(&service.metadata);
         if owner.is_some() {
             keep_our_labels(&mut service.metadata);
         }
@@ -255,9 +258,23 @@ impl From<Service> for ServiceFacts {
             family_policy: spec.ip_family_policy.as_deref().map(shared),
             publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
             headless: spec.cluster_ip.as_deref() == Some("None"),
+            created,
             owner,
         }
     }
+}
+
+fn creation(metadata: &ObjectMeta) -> Option<u8> {
+    let is_creation = |fields: &ManagedFieldsEntry| {
+        fields.manager.as_deref() == Some(FIELD_MANAGER)
+            && fields.operation.as_deref() == Some("Update")
+    };
+    let at = metadata
+        .managed_fields
+        .as_ref()?
+        .iter()
+        .position(is_creation)?;
+    at.try_into().ok()
 }
 
 /// Those that we wrote: what others add is theirs, and what we no longer want we have to know.
@@ -364,5 +381,26 @@ impl ScaledObjectFacts {
             }
             (Some(_), None) => Autoscaler::Resting,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_we_created_is_told_from_what_we_applied_and_what_others_wrote() {
+        let by =
+            |manager: &str, operation: &str| json!({"manager": manager, "operation": operation});
+        let service = |managed: Value| -> ServiceFacts {
+            let service = json!({"metadata": {"managedFields": managed}});
+            serde_json::from_value::<Service>(service).unwrap().into()
+        };
+        let (label, ours) = (by("kubectl-label", "Update"), "elasti-operator");
+        let created = service(json!([label, by(ours, "Update")]));
+        assert_eq!(created.created, Some(1), "where it says so");
+        let applied = service(json!([by(ours, "Apply"), label]));
+        assert_eq!(applied.created, None);
     }
 }

@@ -19,9 +19,13 @@ use kube::{
 };
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
+    mem,
     net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use tokio::sync::Notify;
 
@@ -42,7 +46,9 @@ pub(crate) struct Operator {
     /// ElastiServices whose triggers are to be asked.
     pub(crate) questions: Queue,
     /// ElastiServices that somebody has knocked for.
-    pub(crate) wakes: Queue,
+    pub(crate) wakes: Arc<Queue>,
+    /// ElastiServices whose statuses are left for when nobody waits for long to be woken.
+    put_off: Mutex<BTreeSet<Key>>,
     /// Resolvers that are to be seen to accept connections.
     pub(crate) dials: Queue<SocketAddr>,
     /// How often, and since when.
@@ -85,7 +91,8 @@ impl Operator {
             strangers: Strangers::default(),
             work: Queue::default(),
             questions: Queue::default(),
-            wakes: Queue::default(),
+            wakes: Arc::default(),
+            put_off: Mutex::default(),
             kinds_changed: Notify::new(),
             keda_wanted: Notify::new(),
             client,
@@ -99,6 +106,19 @@ impl Operator {
     /// Whether this replica may write now.
     pub(crate) fn leads(&self) -> bool {
         self.in_office.load(Ordering::Acquire) && self.claim.holds()
+    }
+
+    /// Until wakes no longer lag.
+    pub(crate) fn put_off(&self, key: Key) {
+        self.put_off.lock().insert(key);
+        self.resume_work();
+    }
+
+    /// With what was put off, if wakes do not lag.
+    pub(crate) fn resume_work(&self) {
+        if !self.wakes.lags() {
+            self.work.push_all(mem::take(&mut *self.put_off.lock()));
+        }
     }
 
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {

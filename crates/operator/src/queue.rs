@@ -20,6 +20,7 @@ pub(crate) struct Queue<K = Key> {
     state: Mutex<State<K>>,
     changed: Notify,
     emptied: Notify,
+    caught_up: Notify,
 }
 
 #[derive(Debug)]
@@ -48,6 +49,7 @@ impl<K> Default for Queue<K> {
             state: Mutex::new(state),
             changed: Notify::new(),
             emptied: Notify::new(),
+            caught_up: Notify::new(),
         }
     }
 }
@@ -92,8 +94,12 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         let mut state = self.state.lock();
         state.running.remove(key);
         let empty = state.running.is_empty() && state.due.is_empty();
+        let lags = state.lags();
         drop(state);
         self.changed.notify_one();
+        if !lags {
+            self.caught_up.notify_waiters();
+        }
         if empty {
             self.emptied.notify_waiters();
         }
@@ -101,8 +107,18 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// Whether something has been due for a while, and nobody has had time for it.
     pub(crate) fn lags(&self) -> bool {
-        let state = self.state.lock();
-        state.first().is_some_and(|(due, _)| due.elapsed() > LAG)
+        self.state.lock().lags()
+    }
+
+    /// Resolves when nothing has been waiting for long.
+    pub(crate) async fn catches_up(&self) {
+        loop {
+            let caught_up = self.caught_up.notified();
+            if !self.lags() {
+                return;
+            }
+            caught_up.await;
+        }
     }
 
     /// Resolves when nothing is due and nothing is worked on.
@@ -138,6 +154,10 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
     fn first(&self) -> Option<&(Instant, K)> {
         let mut order = self.order.iter();
         order.find(|(_, key)| !self.running.contains(key))
+    }
+
+    fn lags(&self) -> bool {
+        self.first().is_some_and(|(due, _)| due.elapsed() > LAG)
     }
 
     fn next(&mut self, now: Instant) -> Next<K> {
@@ -197,6 +217,26 @@ mod tests {
         queue.push_all([key("now")]);
         time::advance(2 * LAG).await;
         assert!(!queue.lags(), "it is worked on, and the other is not due");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_way_hears_when_the_last_that_waited_for_long_is_done() {
+        let queue = Queue::default();
+        queue.push_all([key("web"), key("app")]);
+        let first = queue.next().await;
+        time::advance(2 * LAG).await;
+        let (second, ()) = tokio::join!(
+            async {
+                queue.done(&first);
+                time::sleep(LAG).await;
+                let second = queue.next().await;
+                time::sleep(LAG).await;
+                queue.done(&second);
+                Instant::now()
+            },
+            queue.catches_up(),
+        );
+        assert_eq!(Instant::now(), second, "and not before");
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use crate::{
     readiness::Unaskable,
     say, status, triggers,
 };
-use elasti_api::{ElastiService, ElastiServiceStatus, Readiness};
+use elasti_api::{ElastiService, ElastiServiceStatus, Readiness, names};
 use elasti_core::plan::{Absence, Observed, Plan, Resolvers, Step, plan};
 use elasti_runtime::watch::Key;
 use jiff::{SignedDuration, Timestamp};
@@ -25,8 +25,6 @@ const LONGEST: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 /// For one step: an API server that does not answer must not hold up the others.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// While others are to be woken.
-const LATER: SignedDuration = SignedDuration::from_millis(500);
 /// What the triggers said counts for so many times their interval.
 const TRUST: u32 = 3;
 
@@ -37,6 +35,7 @@ struct View {
     routes: Routes,
     observed: Observed,
     public_service: Option<ServiceFacts>,
+    private_service: Option<ServiceFacts>,
     target_resource: ApiResource,
     scaled_object: Option<ScaledObjectFacts>,
     trouble: Option<Trouble>,
@@ -143,9 +142,9 @@ async fn reconcile(
     let failure = outcome.failure;
     Some(match (failure, reported) {
         (Some(error), _) | (None, Err(error)) => Err(error),
-        (None, Ok(later)) => {
+        (None, Ok(())) => {
             let unseen = operator.read(|index| index.unseen_until(key));
-            let moments = [plan.look_again, view.blind_at(now), unseen, later];
+            let moments = [plan.look_again, view.blind_at(now), unseen];
             Ok(moments.into_iter().flatten().min())
         }
     })
@@ -209,6 +208,7 @@ async fn carry_out(operator: &Operator, key: &Key, view: &View, plan: &Plan) -> 
         object: &view.object,
         desired: &view.desired,
         public_service: view.public_service.as_ref(),
+        private_service: view.private_service.as_ref(),
         target_resource: &view.target_resource,
         scaled_object: view.scaled_object.as_ref(),
         surplus_ports: &surplus,
@@ -315,7 +315,6 @@ fn remember(
     }
 }
 
-/// When to try again, if it had to be left for later.
 async fn report(
     operator: &Operator,
     key: &Key,
@@ -323,7 +322,7 @@ async fn report(
     plan: &Plan,
     outcome: &Outcome,
     now: Timestamp,
-) -> Result<Option<Timestamp>, apply::Error> {
+) -> Result<(), apply::Error> {
     let memory = operator.read(|index| index.memory(key));
     let mut observed = view.observed.clone();
     observed.last_active = observed.last_active.max(memory.last_active);
@@ -349,11 +348,11 @@ async fn report(
     let goes_on = before
         .is_some_and(|before| (&before.ports, &before.attached) == (&after.ports, &after.attached));
     if before != Some(&after) && goes_on && operator.wakes.lags() {
-        return Ok(now.checked_add(LATER).ok());
+        operator.put_off(key.clone());
+        return Ok(());
     }
     say::dry_run(operator, &view.object, &after);
-    write(operator, key, &view.object, &after).await?;
-    Ok(None)
+    write(operator, key, &view.object, &after).await
 }
 
 async fn write(
@@ -396,6 +395,9 @@ impl View {
         Some(Self {
             observed,
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),
+            private_service: index
+                .service(&key.beside(&names::private_service(&object.spec.service)))
+                .cloned(),
             target_resource: index.resource_of(&kind),
             scaled_object: scaled_object_key(key, &object)
                 .and_then(|key| index.scaled_object_facts(&key).cloned()),

@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
 
-/// So few events are written at a time: whoever is to be woken goes first.
+/// So few events are written at a time, and none while somebody waits for long to be woken.
 const CRIERS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -125,10 +125,11 @@ pub(crate) async fn malformed(operator: &Operator, key: &Key, error: &str) {
 fn publish(operator: &Operator, object: &ElastiService, target: &AttachedTarget, event: Event) {
     let both = [object.object_ref(&()), reference(operator, object, target)];
     let recorder = operator.recorder.clone();
-    let turns = operator.criers.turns.clone();
+    let (turns, wakes) = (operator.criers.turns.clone(), operator.wakes.clone());
     operator.criers.under_way.spawn(async move {
         let _turn = turns.acquire().await;
         for about in both {
+            wakes.catches_up().await;
             match timeout(PATIENCE, recorder.publish(&event, &about)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {

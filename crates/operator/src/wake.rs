@@ -162,6 +162,7 @@ pub(crate) async fn work(operator: &Operator) {
             operator.wakes.push(key.clone(), Instant::now() + RETRY);
         }
         operator.wakes.done(&key);
+        operator.resume_work();
     }
 }
 

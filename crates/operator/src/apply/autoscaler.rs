@@ -1,6 +1,9 @@
 //! A user's own pause stays as it is: each patch tests what it replaces.
 
-use super::{Error, patch_json};
+use super::{
+    Error,
+    request::{self, Write},
+};
 use crate::facts::{PAUSED, PAUSED_REPLICAS, ScaledObjectFacts};
 use elasti_runtime::watch::Key;
 use kube::{
@@ -65,8 +68,8 @@ fn path(annotation: &str) -> String {
 async fn patch(client: &Client, key: &Key, patch: &Value) -> Result<(), Error> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), &key.namespace, &scaled_objects());
-    let url = format!("{}/{}", api.resource_url(), key.name);
-    match patch_json(client, url, patch).await {
+    let path = request::path(&api, &key.name);
+    match request::write(client, &path, Write::Operations, patch).await {
         Err(Error::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(()),
         // What is forbidden by a rule has a cause, a test that fails has none.
         Err(Error::Kube(kube::Error::Api(status)))

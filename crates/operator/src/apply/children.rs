@@ -1,4 +1,7 @@
-use super::{Error, FIELD_MANAGER, Subject, gone_is_fine};
+use super::{
+    Error, FIELD_MANAGER, Subject, gone_is_fine,
+    request::{self, Write},
+};
 use crate::desired::{self, Addressing};
 use elasti_api::{ElastiService, names};
 use k8s_openapi::{
@@ -7,9 +10,10 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use std::fmt::Debug;
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
@@ -28,8 +32,39 @@ pub(super) async fn apply_private_service(
     let object = desired::private_service(subject.object, public, addressing);
     let api: Api<Service> = Api::namespaced(client.clone(), &subject.key.namespace);
     let name = names::private_service(&subject.object.spec.service);
-    api.patch(&name, &apply(), &Patch::Apply(&object)).await?;
-    Ok(())
+    let path = request::path(&api, &name);
+    let known = subject.private_service;
+    match known.filter(|_| addressing != Addressing::Anew) {
+        None => {
+            let created = request::write(client, api.resource_url(), Write::Create, &object).await;
+            if !is_there(&created) {
+                return created;
+            }
+        }
+        Some(known) => {
+            if let Some(entry) = known.created {
+                adopt(client, &path, entry).await?;
+            }
+        }
+    }
+    request::write(client, &path, Write::Apply, &object).await
+}
+
+/// What was written by creating it would be left there by an apply that says it no longer. So it is taken for applied.
+async fn adopt(client: &Client, path: &str, entry: u8) -> Result<(), Error> {
+    let field = |name: &str| format!("/metadata/managedFields/{entry}/{name}");
+    let patch = json!([
+        {"op": "test", "path": field("manager"), "value": FIELD_MANAGER},
+        {"op": "test", "path": field("operation"), "value": "Update"},
+        {"op": "replace", "path": field("operation"), "value": "Apply"},
+    ]);
+    request::write(client, path, Write::Operations, &patch).await
+}
+
+/// Whether it could not be created because it exists.
+fn is_there(created: &Result<(), Error>) -> bool {
+    let failure = created.as_ref().err();
+    failure.is_some_and(|error| error.category() == "conflict")
 }
 
 pub(super) async fn remove_private_service(
@@ -45,8 +80,15 @@ pub(super) async fn publish_slices(client: &Client, subject: &Subject<'_>) -> Re
     let api: Api<EndpointSlice> = Api::namespaced(client.clone(), &subject.key.namespace);
     for slice in subject.desired.slices() {
         let object = subject.desired.slice_object(slice, subject.object);
-        api.patch(&slice.name, &apply(), &Patch::Apply(&object))
-            .await?;
+        if !slice.known {
+            let created = request::write(client, api.resource_url(), Write::Create, &object).await;
+            if !is_there(&created) {
+                created?;
+                continue;
+            }
+        }
+        let path = request::path(&api, &slice.name);
+        request::write(client, &path, Write::Apply, &object).await?;
     }
     // Of a family that the service has no longer.
     for name in subject.desired.stray() {
@@ -100,8 +142,4 @@ where
         gone_is_fine(api.delete(name, &as_found).await.map(drop))?;
     }
     Ok(())
-}
-
-fn apply() -> PatchParams {
-    PatchParams::apply(FIELD_MANAGER).force()
 }

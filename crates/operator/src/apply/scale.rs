@@ -1,12 +1,15 @@
 //! `/scale`, the same for every kind.
 
-use super::{Done, Error, patch_json};
+use super::{
+    Done, Error,
+    request::{self, Write},
+};
 use elasti_runtime::watch::Key;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DynamicObject},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scaled {
@@ -41,8 +44,7 @@ pub(super) async fn from_zero(target: &Target<'_>, replicas: i32) -> Result<Done
         {"op": "test", "path": "/spec", "value": {}},
         {"op": "add", "path": "/spec/replicas", "value": replicas},
     ]);
-    let url = format!("{}/{}/scale", target.api.resource_url(), target.name);
-    match patch_json(&target.client, url, &patch).await {
+    match target.write(Write::Operations, &patch).await {
         Ok(()) => Ok(Done::Scaled(Scaled {
             from: 0,
             to: replicas,
@@ -98,9 +100,11 @@ impl<'a> Target<'a> {
             "metadata": {"resourceVersion": version},
             "spec": {"replicas": replicas},
         });
-        self.api
-            .patch_scale(self.name, &PatchParams::default(), &Patch::Merge(patch))
-            .await?;
-        Ok(())
+        self.write(Write::Merge, &patch).await
+    }
+
+    async fn write(&self, how: Write, patch: &Value) -> Result<(), Error> {
+        let path = request::path(&self.api, &format!("{}/scale", self.name));
+        request::write(&self.client, &path, how, patch).await
     }
 }

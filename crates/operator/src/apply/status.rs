@@ -1,12 +1,12 @@
-use super::Error;
+use super::{
+    Error, as_stored, gone_is_fine,
+    request::{self, Write},
+};
 use elasti_api::ElastiServiceStatus;
 use elasti_runtime::watch::Key;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{
-    Client,
-    api::{Patch, PatchParams},
-};
+use kube::Client;
 use serde_json::{Value, json};
 
 /// What a status may no longer say.
@@ -44,8 +44,6 @@ pub(crate) async fn write_knock(client: &Client, key: &Key, at: Timestamp) -> Re
 }
 
 async fn patch(client: &Client, key: &Key, patch: &Value) -> Result<(), Error> {
-    let written = super::as_stored(client, key)
-        .patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    super::gone_is_fine(written.map(drop))
+    let path = request::path(&as_stored(client, key), &format!("{}/status", key.name));
+    gone_is_fine(request::write(client, &path, Write::Merge, patch).await)
 }

@@ -1,0 +1,52 @@
+//! One write each. What the API server answers beyond success is not needed, since the watch tells; so it is asked for
+//! little, and not to look for fields that it does not know.
+
+use super::{Error, FIELD_MANAGER};
+use http::{Method, Request, header};
+use kube::{Api, Client, Resource};
+use serde_json::Value;
+
+const ANSWER: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// How an object is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Write {
+    /// It must not be there yet.
+    Create,
+    /// What we wrote before and no longer do is removed.
+    Apply,
+    Merge,
+    /// By operations, which may test what they change.
+    Operations,
+}
+
+/// The path of an object, or of a part of it.
+pub(super) fn path<K: Resource>(api: &Api<K>, name: &str) -> String {
+    format!("{}/{name}", api.resource_url())
+}
+
+/// To create something, `path` is that of its kind.
+pub(super) async fn write(
+    client: &Client,
+    path: &str,
+    how: Write,
+    body: &Value,
+) -> Result<(), Error> {
+    let (method, content, force) = match how {
+        Write::Create => (Method::POST, "application/json", ""),
+        Write::Apply => (Method::PATCH, "application/apply-patch+yaml", "&force=true"),
+        Write::Merge => (Method::PATCH, "application/merge-patch+json", ""),
+        Write::Operations => (Method::PATCH, "application/json-patch+json", ""),
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(format!(
+            "{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Ignore{force}"
+        ))
+        .header(header::CONTENT_TYPE, content)
+        .header(header::ACCEPT, ANSWER)
+        .body(body.to_string().into_bytes())
+        .map_err(kube::Error::HttpError)?;
+    client.request_text(request).await?;
+    Ok(())
+}
