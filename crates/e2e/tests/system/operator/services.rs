@@ -1,6 +1,6 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase, names};
-use elasti_e2e::stage::{Setting, Stage, service};
+use elasti_e2e::stage::{Gate, Rule, Setting, Stage, service};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
@@ -75,6 +75,57 @@ fn the_private_service_follows_selector_and_labels_and_has_its_owner_again() -> 
             .delete(&private, &DeleteParams::default())
             .await?;
         stage.until(&private, "made again", follows).await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn what_somebody_else_makes_first_is_put_right() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let gate = Gate::open(place)?;
+        let setting = Setting::default().through(&gate);
+        let _operator = stage.operator_with(setting).await?;
+        stage.deploy("Deployment", 0).await?;
+        let private = names::private_service("web");
+        let creating = gate.hold(Rule::new("POST", "/services"));
+        stage.declare(json!({})).await?;
+        creating.await?;
+        let ports = json!([{"name": "http", "port": 80, "targetPort": 9}]);
+        let mut anothers = service(&private, "another", &ports);
+        anothers["spec"]["clusterIP"] = json!("None");
+        place.put(anothers).await?;
+        let slice = names::resolver_slice("web");
+        gate.release();
+        let publishing = gate.hold(Rule::new("POST", "/endpointslices"));
+        let follows = |service: &Service| {
+            let selector = service.spec.clone().and_then(|spec| spec.selector);
+            selector.is_some_and(|selector| selector["app"] == "web")
+                && service.owner_references().len() == 1
+        };
+        stage
+            .until(&private, "that of the public one", follows)
+            .await?;
+        publishing.await?;
+        let to_nobody = json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": slice, "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["192.0.2.1"]}],
+            "ports": [{"port": 9}],
+        });
+        place.put(to_nobody).await?;
+        gate.release();
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let leads_on = |slice: &EndpointSlice| {
+            let mut addresses = slice.endpoints.iter().flat_map(|it| &it.addresses);
+            slice.owner_references().len() == 1 && addresses.all(|it| it != "192.0.2.1")
+        };
+        stage
+            .until(&slice, "one that leads to resolvers", leads_on)
+            .await?;
         Ok(())
     })
 }
