@@ -7,9 +7,11 @@ use elasti_api::ElastiService;
 use elasti_e2e::exchange;
 use http::Request;
 use http_body_util::Full;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     ByteString,
     api::{core::v1::Service, networking::v1::IPAddress},
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -24,6 +26,8 @@ const ETCD: &str = "http://127.0.0.1:2379/v3/kv/txn";
 const AT_ONCE: usize = 30;
 /// Where the API server takes addresses from that nobody asks for.
 const ADDRESSES: [u8; 2] = [10, 96];
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
 /// One object that is stored, and where.
 struct Stored {
@@ -80,6 +84,10 @@ pub(crate) async fn make(
         };
         let mut object = api.get(name).await?;
         object.metadata.resource_version = None;
+        // One that an API server sees before its service would soon be taken for leaked.
+        if is_address {
+            object.metadata.creation_timestamp = Some(Time(Timestamp::now() + HOUR));
+        }
         uids.push(object.uid().context("it is stored")?);
         stored.push(Stored {
             folder,
