@@ -1,12 +1,9 @@
-//! One write each. What the API server answers beyond success is not needed, since the watch tells; so it is asked for
-//! little, and not to look for fields that it does not know.
+//! One write each. What the API server answers beyond success is not read: the watch tells.
 
 use super::{Error, FIELD_MANAGER};
 use http::{Method, Request, header};
 use kube::{Api, Client, Resource};
 use serde_json::Value;
-
-const ANSWER: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// How an object is written.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +37,8 @@ pub(super) async fn write(
     };
     let request = Request::builder()
         .method(method)
-        .uri(format!(
-            "{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Ignore{force}"
-        ))
+        .uri(format!("{path}?fieldManager={FIELD_MANAGER}{force}"))
         .header(header::CONTENT_TYPE, content)
-        .header(header::ACCEPT, ANSWER)
         .body(body.to_string().into_bytes())
         .map_err(kube::Error::HttpError)?;
     client.request_text(request).await?;
