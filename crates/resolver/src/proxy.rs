@@ -256,6 +256,8 @@ impl Proxy {
             }
         };
         let ended = tokio::select! {
+            // A request that has come is read before its connection is found to have been idle for too long.
+            biased;
             ended = &mut connection => ended,
             () = drained => {
                 connection.as_mut().graceful_shutdown();

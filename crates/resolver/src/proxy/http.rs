@@ -221,16 +221,23 @@ async fn forward(
             visit.failed(&busy)?;
             continue;
         };
-        let mut failed = match connection.send(request).await {
+        // Boxed, as above: whoever waits should not carry the room for it.
+        let mut failed = match Box::pin(connection.send(request)).await {
             Ok(response) if !headers::is_framed_once(response.headers()) => {
                 return Err(Refusal::Broken.into());
             }
             Ok(response) => {
                 busy.keep(connection.lease());
+                let upstreams = proxy.upstreams.clone();
+                let mut single = connection.single();
+                // The rest of a body goes on its way, also while the client does not take the answer.
+                if has_body && let Some(single) = single.take() {
+                    upstreams.let_go_of(single);
+                }
                 let carrier = Carrier {
                     busy,
-                    single: connection.single(),
-                    upstreams: proxy.upstreams.clone(),
+                    single,
+                    upstreams,
                 };
                 return Ok((response, carrier));
             }

@@ -257,7 +257,7 @@ impl Upstreams {
         }
     }
 
-    /// Lets a connection become a tunnel.
+    /// Lets a connection go on without us: it becomes a tunnel, or still takes a body.
     pub fn let_go_of(&self, single: Single) {
         single.finish(&self.0.tasks);
     }

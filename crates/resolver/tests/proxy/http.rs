@@ -288,6 +288,46 @@ async fn an_upload_goes_on_though_its_answer_has_ended() {
     read_until(&mut upstream, "two").await;
 }
 
+#[tokio::test]
+async fn an_upload_goes_on_though_nobody_takes_its_answer() {
+    let stage = Stage::new().await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[target.local_addr().unwrap()]);
+    let mut client = TcpStream::connect(stage.address).await.unwrap();
+    let length = 32 << 20;
+    let head = format!("POST / HTTP/1.1\r\nHost: web.shop\r\nContent-Length: {length}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    let (mut upstream, _) = target.accept().await.unwrap();
+    read_until(&mut upstream, "\r\n\r\n").await;
+    let (mut reader, mut writer) = upstream.split();
+    let answering = async {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        writer.write_all(head.as_bytes()).await.unwrap();
+        let _ = writer.write_all(&vec![b'a'; length]).await;
+        std::future::pending::<()>().await;
+    };
+    let uploading = async {
+        client.write_all(&vec![b'u'; length]).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let mut taken = 0;
+    let taking = async {
+        let mut buffer = vec![0; 64 * 1024];
+        while taken < length {
+            taken += reader.read(&mut buffer).await.unwrap();
+        }
+    };
+    let all = async {
+        tokio::select! {
+            () = taking => {}
+            () = answering => {}
+            () = uploading => {}
+        }
+    };
+    let in_time = tokio::time::timeout(SOON, all).await;
+    assert!(in_time.is_ok(), "only {taken} of {length} bytes came");
+}
+
 fn tokio_stream<T>(
     mut receiver: tokio::sync::mpsc::Receiver<T>,
 ) -> impl futures::Stream<Item = T> + Send
