@@ -29,8 +29,6 @@ pub(crate) struct Slice {
     family: Arc<str>,
     addresses: Vec<String>,
     ports: Vec<(Option<String>, Option<i32>)>,
-    /// Whether one of that name exists.
-    pub(crate) known: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -94,10 +92,8 @@ impl Desired {
                 desired.absence = desired.absence.or(Some(Absence::OtherFamily));
                 continue;
             }
-            let name = slice_name(&object.spec.service, family);
             let mut slice = Slice {
-                known: index.has_slice(&key.beside(&name)),
-                name,
+                name: slice_name(&object.spec.service, family),
                 family: family.clone(),
                 addresses: Vec::new(),
                 ports: ports.clone(),

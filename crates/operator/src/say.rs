@@ -17,8 +17,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
 
-/// So few events are written at a time, and none while somebody waits for long to be woken.
+/// So few events are written at a time, and each gives way for a while to those who wait to be woken.
 const CRIERS: usize = 2;
+const GIVING_WAY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Those who write events, while everybody else goes on.
@@ -129,7 +130,7 @@ fn publish(operator: &Operator, object: &ElastiService, target: &AttachedTarget,
     operator.criers.under_way.spawn(async move {
         let _turn = turns.acquire().await;
         for about in both {
-            wakes.catches_up().await;
+            let _ = timeout(GIVING_WAY, wakes.catches_up()).await;
             match timeout(PATIENCE, recorder.publish(&event, &about)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {

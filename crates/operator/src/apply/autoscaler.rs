@@ -1,9 +1,6 @@
 //! A user's own pause stays as it is: each patch tests what it replaces.
 
-use super::{
-    Error,
-    request::{self, Write},
-};
+use super::{Error, request};
 use crate::facts::{PAUSED, PAUSED_REPLICAS, ScaledObjectFacts};
 use elasti_runtime::watch::Key;
 use kube::{
@@ -69,15 +66,5 @@ async fn patch(client: &Client, key: &Key, patch: &Value) -> Result<(), Error> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), &key.namespace, &scaled_objects());
     let path = request::path(&api, &key.name);
-    match request::write(client, &path, Write::Operations, patch).await {
-        Err(Error::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(()),
-        // What is forbidden by a rule has a cause, a test that fails has none.
-        Err(Error::Kube(kube::Error::Api(status)))
-            if status.code == 422
-                && status.details.as_ref().is_none_or(|d| d.causes.is_empty()) =>
-        {
-            Err(Error::Meanwhile)
-        }
-        outcome => outcome,
-    }
+    request::tested(client, &path, patch).await
 }

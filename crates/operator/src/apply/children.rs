@@ -58,7 +58,7 @@ async fn adopt(client: &Client, path: &str, entry: u8) -> Result<(), Error> {
         {"op": "test", "path": field("operation"), "value": "Update"},
         {"op": "replace", "path": field("operation"), "value": "Apply"},
     ]);
-    request::write(client, path, Write::Operations, &patch).await
+    request::tested(client, path, &patch).await
 }
 
 /// Whether it could not be created because it exists.
@@ -80,13 +80,6 @@ pub(super) async fn publish_slices(client: &Client, subject: &Subject<'_>) -> Re
     let api: Api<EndpointSlice> = Api::namespaced(client.clone(), &subject.key.namespace);
     for slice in subject.desired.slices() {
         let object = subject.desired.slice_object(slice, subject.object);
-        if !slice.known {
-            let created = request::write(client, api.resource_url(), Write::Create, &object).await;
-            if !is_there(&created) {
-                created?;
-                continue;
-            }
-        }
         let path = request::path(&api, &slice.name);
         request::write(client, &path, Write::Apply, &object).await?;
     }

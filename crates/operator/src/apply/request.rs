@@ -44,3 +44,18 @@ pub(super) async fn write(
     client.request_text(request).await?;
     Ok(())
 }
+
+/// Operations that test what they change. What is not there is left alone.
+pub(super) async fn tested(client: &Client, path: &str, operations: &Value) -> Result<(), Error> {
+    match write(client, path, Write::Operations, operations).await {
+        Err(Error::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(()),
+        // What is forbidden by a rule has a cause, a test that fails has none.
+        Err(Error::Kube(kube::Error::Api(status)))
+            if status.code == 422
+                && status.details.as_ref().is_none_or(|d| d.causes.is_empty()) =>
+        {
+            Err(Error::Meanwhile)
+        }
+        outcome => outcome,
+    }
+}

@@ -15,10 +15,6 @@ impl Index {
         keys.filter_map(|key| self.slices.get_key_value(key))
     }
 
-    pub(crate) fn has_slice(&self, slice: &Key) -> bool {
-        self.slices.contains_key(slice)
-    }
-
     pub(crate) fn no_resolver_since(&self) -> Option<Timestamp> {
         self.no_resolver_since
     }

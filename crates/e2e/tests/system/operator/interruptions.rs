@@ -11,7 +11,10 @@ const KEDA: &str = include_str!("keda.yaml");
 const FALLING_ASLEEP: [Rule; 7] = [
     Rule::new("PATCH", "/elastiservices/web").saying("finalizers"),
     Rule::new("POST", "/services").saying("elasti-web-pvt-"),
-    Rule::new("POST", "/endpointslices").saying("elasti-web-endpointslice-to-resolver-"),
+    Rule::new(
+        "PATCH",
+        "/endpointslices/elasti-web-endpointslice-to-resolver-",
+    ),
     Rule::new("PATCH", "/elastiservices/web/status").saying(r#""phase":"FallingAsleep""#),
     Rule::new("PATCH", "/scaledobjects/web").saying("true"),
     Rule::new("PATCH", "/deployments/web/scale"),

@@ -175,7 +175,7 @@ fn a_port_is_written_down_alone_before_anybody_is_sent_there() -> Result<()> {
             .reaches_as("first", Phase::Asleep, Mode::Proxy)
             .await?;
         stage.deploy("Deployment", 0).await?;
-        let about_to_publish = gate.hold(Rule::new("POST", "/endpointslices"));
+        let about_to_publish = gate.hold(Rule::new("PATCH", "/endpointslices/"));
         stage.declare(json!({})).await?;
         about_to_publish.await?;
         let status = stage.status("web").await?;

@@ -1,7 +1,10 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, Mode, Phase, names};
 use elasti_e2e::stage::{Gate, Rule, Setting, Stage, service};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, discovery::v1::EndpointSlice};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Service, discovery::v1::EndpointSlice},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
 
@@ -305,6 +308,42 @@ fn the_younger_of_two_that_name_one_target_leaves_it_to_the_older() -> Result<()
             .reaches_as("younger", Phase::Awake, Mode::Serve)
             .await
             .context("it inherits")
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_sleeper_that_the_older_of_two_lets_go_of_passes_to_the_younger() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        stage.sleeping().await?;
+        place.put(shop()).await?;
+        let target = |name| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+        let same = json!({"service": "web", "scaleTargetRef": target("web")});
+        stage.declare_as("younger", same).await?;
+        stage
+            .condition("younger", "Ready", "False", "Conflict")
+            .await?;
+        let other = json!({"service": "shop", "scaleTargetRef": target("shop")});
+        stage.amend("web", other).await?;
+        stage
+            .reaches_as("younger", Phase::Asleep, Mode::Proxy)
+            .await?;
+        let heir = stage.uid::<ElastiService>("younger").await?;
+        let is_its = |owners: &[OwnerReference]| matches!(owners, [owner] if owner.uid == heir);
+        stage
+            .until::<EndpointSlice>(&names::resolver_slice("web"), "the younger's", |slice| {
+                is_its(slice.owner_references())
+            })
+            .await?;
+        stage
+            .until::<Service>(&names::private_service("web"), "the younger's", |service| {
+                is_its(service.owner_references())
+            })
+            .await?;
+        operator.knock("web").await?;
+        stage.reaches_as("younger", Phase::Awake, Mode::Serve).await
     })
 }
 
