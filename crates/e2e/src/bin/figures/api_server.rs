@@ -103,8 +103,8 @@ impl Requests {
         Self(self.0.iter().filter_map(more).collect())
     }
 
-    /// Controllers of Kubernetes do not patch, and make no services. Who made a slice cannot be told.
-    pub(crate) fn besides_new_slices(&self) -> f64 {
+    /// Controllers of Kubernetes do not patch, and make no services.
+    pub(crate) fn patches_and_services(&self) -> f64 {
         let is_its = |what: &str| {
             ["PATCH ", "APPLY ", "POST services "]
                 .iter()

@@ -7,7 +7,7 @@ use elasti_api::ElastiService;
 use elasti_e2e::exchange;
 use http::Request;
 use http_body_util::Full;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::{
     ByteString,
     api::{core::v1::Service, networking::v1::IPAddress},
@@ -85,8 +85,8 @@ pub(crate) async fn make(
         let mut object = api.get(name).await?;
         object.metadata.resource_version = None;
         // One that an API server sees before its service would soon be taken for leaked.
-        if is_address {
-            object.metadata.creation_timestamp = Some(Time(Timestamp::now() + HOUR));
+        if is_address && let Some(Time(created)) = &mut object.metadata.creation_timestamp {
+            *created += HOUR;
         }
         uids.push(object.uid().context("it is stored")?);
         stored.push(Stored {

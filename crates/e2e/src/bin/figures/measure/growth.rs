@@ -68,11 +68,8 @@ impl Measurement<'_> {
         )?;
         let writes = self.api_server.writes().await?.beyond(&before);
         eprintln!("  {writes}");
-        let figure = format!(
-            "{}: writes for each new one, besides its slice",
-            self.count()
-        );
-        let each = writes.besides_new_slices() / new as f64;
+        let figure = format!("{}: writes for each new one", self.count());
+        let each = writes.patches_and_services() / new as f64;
         self.report.add(figure, each, "requests", Goal::None);
         Ok(operator)
     }
