@@ -101,7 +101,7 @@ fn what_somebody_else_makes_first_is_put_right() -> Result<()> {
         place.put(anothers).await?;
         let slice = names::resolver_slice("web");
         gate.release();
-        let publishing = gate.hold(Rule::new("POST", "/endpointslices"));
+        let publishing = gate.hold(Rule::new("PATCH", "/endpointslices/"));
         let follows = |service: &Service| {
             let selector = service.spec.clone().and_then(|spec| spec.selector);
             selector.is_some_and(|selector| selector["app"] == "web")
