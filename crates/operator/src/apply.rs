@@ -208,6 +208,11 @@ impl Error {
         !matches!(self.category(), "conflict" | "unreachable")
     }
 
+    /// Whether the API server, or what is behind it, could not: it may be able to any moment.
+    pub(crate) fn is_outage(&self) -> bool {
+        matches!(self.category(), "unreachable" | "server")
+    }
+
     /// For labels and logs: few, whatever the API server says.
     pub(crate) fn category(&self) -> &'static str {
         match self {
@@ -216,7 +221,7 @@ impl Error {
                 404 => "not_found",
                 409 => "conflict",
                 422 => "invalid",
-                500.. => "server",
+                408 | 429 | 500.. => "server",
                 _ => "refused",
             },
             Self::Meanwhile => "conflict",

@@ -27,6 +27,7 @@ use jiff::Timestamp;
 use kube::{api::ApiResource, core::GroupVersionKind};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    mem,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     sync::Arc,
@@ -91,8 +92,9 @@ pub(crate) struct Memory {
     pub(crate) stepped_back: Option<Timestamp>,
     /// When our slices were removed, last.
     pub(crate) unpublished: Option<Timestamp>,
-    /// Reconciles that failed in a row.
+    /// Reconciles that failed in a row, in the same way: by an outage, or refused.
     pub(crate) failures: u32,
+    pub(crate) outage: bool,
     /// When the triggers were asked, last.
     pub(crate) asked: Option<Timestamp>,
     /// The last knock that the leader was told of.
@@ -150,7 +152,13 @@ impl Memory {
 
     /// Nobody was given any time while the API server did not answer.
     pub(crate) fn note_outcome(&mut self, error: Option<&apply::Error>, now: Timestamp) {
-        self.failures = error.map_or(0, |_| self.failures + 1);
+        let outage = error.is_some_and(apply::Error::is_outage);
+        let before = mem::replace(&mut self.outage, outage);
+        self.failures = match error {
+            None => 0,
+            Some(_) if before == outage => self.failures + 1,
+            Some(_) => 1,
+        };
         if error.is_some_and(|error| error.category() == "unreachable") {
             self.leaving_since = self.leaving_since.map(|_| now);
         }

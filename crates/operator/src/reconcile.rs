@@ -17,11 +17,14 @@ use elasti_runtime::watch::Key;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::ApiResource;
 use std::{sync::Arc, time::Duration};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    task::yield_now,
+    time::{Instant, timeout},
+};
 
 const RETRY: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// While something is to be given back, which is tried for a time only.
+/// In an outage, and while something is to be given back, which is tried for a time only.
 const SOON: Duration = Duration::from_secs(5);
 /// For one step: an API server that does not answer must not hold up the others.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -65,6 +68,8 @@ pub(crate) async fn work(operator: &Operator) {
             }
         }
         operator.work.done(&key);
+        // Thousands that need nothing in a row would keep a lease from being renewed, and a knock from its answer.
+        yield_now().await;
     }
 }
 
@@ -74,31 +79,38 @@ fn after(
     key: &Key,
     outcome: Result<Option<Timestamp>, apply::Error>,
 ) -> Option<Duration> {
-    let (failures, gives_back) = operator.note(|index| {
-        let mut noted = (0, false);
+    let pause = operator.note(|index| {
+        let mut pause = RETRY;
         index.remember(key, |memory| {
             memory.note_outcome(outcome.as_ref().err(), clock::now());
-            noted = (memory.failures, memory.leaving_since.is_some());
+            pause = backoff(memory);
         });
-        noted
+        pause
     });
     let error = match outcome {
         Ok(again) => return again.map(until),
         Err(error) => error,
     };
-    match error.category() {
-        // Somebody wrote in between: ordinary, and what they wrote is on its way to us.
-        "conflict" => {
-            tracing::debug!(elasti_service = %key, %error, "Written by somebody else meanwhile");
-            return Some(RETRY);
-        }
-        "unreachable" | "server" => {
-            tracing::warn!(elasti_service = %key, %error, "Could not reconcile");
-        }
-        _ => tracing::error!(elasti_service = %key, %error, "Could not reconcile"),
+    // Somebody wrote in between: ordinary, and what they wrote is on its way to us.
+    if error.category() == "conflict" {
+        tracing::debug!(elasti_service = %key, %error, "Written by somebody else meanwhile");
+        return Some(RETRY);
     }
-    let doubled = RETRY.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
-    Some(doubled.min(if gives_back { SOON } else { LONGEST }))
+    if error.is_outage() {
+        tracing::warn!(elasti_service = %key, %error, "Could not reconcile");
+    } else {
+        tracing::error!(elasti_service = %key, %error, "Could not reconcile");
+    }
+    Some(pause)
+}
+
+/// Others act as soon as an API server is back, and what they do must not wait for long.
+fn backoff(memory: &Memory) -> Duration {
+    let doubled = 2_u32.saturating_pow(memory.failures.saturating_sub(1));
+    let soon = memory.outage || memory.leaving_since.is_some();
+    let longest = if soon { SOON } else { LONGEST };
+    let spread = 1.0 - fastrand::f64() / 4.0;
+    RETRY.saturating_mul(doubled).min(longest).mul_f64(spread)
 }
 
 fn until(moment: Timestamp) -> Duration {

@@ -29,7 +29,6 @@ pub struct Leadership {
     ballot: Ballot,
     terms: Terms,
     reign: Reign,
-    failures: u32,
 }
 
 // === impl Leadership ===
@@ -48,7 +47,6 @@ impl Leadership {
             ballot: Ballot::new(api, name.into(), identity.into(), terms),
             terms,
             reign: Reign::new(terms.renew()),
-            failures: 0,
         }
     }
 
@@ -93,7 +91,7 @@ impl Leadership {
             if self.reign.until().is_some() {
                 return;
             }
-            let next = Instant::now() + self.terms.pause(self.failures);
+            let next = Instant::now() + self.terms.pause();
             self.wait_for_chance(&mut news, expiry, next).await;
         }
     }
@@ -121,7 +119,7 @@ impl Leadership {
     /// Until the claim has lapsed, or the lease is seen to be another's.
     async fn lead(&mut self) {
         while let Some(until) = self.reign.until() {
-            let next = Instant::now() + self.terms.pause(0);
+            let next = Instant::now() + self.terms.pause();
             sleep_until(next.min(until)).await;
             // Past the deadline nothing is sent: that is for a follower to do.
             if self.reign.until().is_some() {
@@ -135,10 +133,6 @@ impl Leadership {
     async fn try_once(&mut self) -> Option<Instant> {
         let sent = Instant::now();
         let answer = timeout(self.terms.patience(), self.ballot.cast()).await;
-        self.failures = match answer {
-            Ok(Ok(_)) => 0,
-            _ => self.failures.saturating_add(1),
-        };
         match answer {
             Ok(Ok(Outcome::Ours)) => self.reign.extend(sent),
             Ok(Ok(Outcome::Theirs { until })) => {

@@ -2,19 +2,14 @@
 //! known, so it can leave no ghosts. A watch that fails is retried for ever and harms no other.
 
 use crate::pool::shared;
-use backon::ExponentialBuilder;
 use futures::{StreamExt, pin_mut};
 use kube::{
     Api, Resource, ResourceExt,
-    runtime::{
-        WatchStreamExt,
-        utils::ResetTimerBackoff,
-        watcher::{self, Event, ExponentialBackoff},
-    },
+    runtime::watcher::{self, Event},
 };
 use serde::de::DeserializeOwned;
 use std::{fmt, mem, sync::Arc, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Namespace and name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,6 +50,10 @@ pub enum Health {
 /// How long no error must follow an error for a watch to be well again: a watch that is resumed says
 /// nothing. Longer than the longest pause between two attempts.
 const CALM: Duration = Duration::from_secs(15);
+/// Between two attempts, or up to twice as long.
+const FIRST: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// Watches until it is dropped. `strip` keeps of an object what the index needs, so that a list is
 /// never held whole.
@@ -68,11 +67,12 @@ pub async fn watch<K, F>(
 ) where
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
 {
-    let events = watcher::watcher(api, config).backoff(backoff());
+    let events = watcher::watcher(api, config);
     pin_mut!(events);
     let mut listed = Vec::new();
     let mut health = Health::Starting;
     let mut known = false;
+    let mut attempts = 0;
     loop {
         let patience = match (&health, known) {
             (Health::Starting | Health::Synced, _) | (_, false) => Duration::MAX,
@@ -87,6 +87,7 @@ pub async fn watch<K, F>(
                 continue;
             }
         };
+        let failed = event.is_err();
         let now = match event {
             Ok(Event::Init) => {
                 known = false;
@@ -112,21 +113,27 @@ pub async fn watch<K, F>(
             }
             Err(error) => Health::from(&error),
         };
+        let same = mem::discriminant(&health) == mem::discriminant(&now);
+        attempts = if failed && same { attempts + 1 } else { 0 };
         if health != now {
             health = now;
             report(health.clone());
         }
+        if failed {
+            sleep(pause(&health, attempts)).await;
+        }
     }
 }
 
-/// Short enough that an API server that comes back is noticed in seconds.
-fn backoff() -> ResetTimerBackoff<ExponentialBackoff> {
-    let growing = ExponentialBuilder::new()
-        .with_min_delay(Duration::from_millis(200))
-        .with_max_delay(Duration::from_secs(5))
-        .with_jitter()
-        .without_max_times();
-    ResetTimerBackoff::new(growing.into(), Duration::from_secs(60))
+/// Before the next attempt, after so many of this kind. Others act on what they see as soon as an API server is
+/// back, and we have to see it no later; but what does not exist, or is not for us, seldom changes.
+fn pause(health: &Health, attempts: u32) -> Duration {
+    let longest = match health {
+        Health::Absent(_) | Health::Forbidden(_) => LONGEST,
+        _ => LONG,
+    };
+    let doubled = FIRST.saturating_mul(2_u32.saturating_pow(attempts));
+    doubled.min(longest).mul_f64(1.0 + fastrand::f64())
 }
 
 // === impl Health ===
@@ -211,5 +218,50 @@ impl fmt::Display for Key {
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response, StatusCode};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::{Client, client::Body};
+    use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tower::service_fn;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// How often somebody asks in an hour who always gets the same answer.
+    async fn asked(code: StatusCode) -> usize {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let service = service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let text = json!({"status": "Failure", "code": code.as_u16(), "message": "no"});
+            let answer = Response::builder().status(code);
+            std::future::ready(answer.body(Body::from(text.to_string().into_bytes())))
+        });
+        let api: Api<ConfigMap> = Api::all(Client::new(service, "default"));
+        let watching = watch(
+            api,
+            Scope::All,
+            watcher::Config::default(),
+            |_| (),
+            |_| (),
+            |_| (),
+        );
+        let _ = timeout(HOUR, watching).await;
+        asked.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_fails_is_asked_every_other_second_and_one_that_forbids_less_often()
+    {
+        let failing = asked(StatusCode::SERVICE_UNAVAILABLE).await;
+        assert!((1_800..3_700).contains(&failing), "{failing}");
+        let forbidding = asked(StatusCode::FORBIDDEN).await;
+        assert!((360..750).contains(&forbidding), "{forbidding}");
     }
 }

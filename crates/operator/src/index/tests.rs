@@ -294,9 +294,15 @@ fn nobody_is_given_time_while_the_api_server_does_not_answer() {
             .boxed(),
     ));
     memory.note_outcome(Some(&refusal), later);
+    memory.note_outcome(Some(&refusal), later);
     assert_eq!(memory.leaving_since, Some(now()), "an answer is an answer");
-    memory.note_outcome(Some(&apply::Error::Timeout), later);
-    assert_eq!((memory.leaving_since, memory.failures), (Some(later), 2));
+    assert_eq!(memory.failures, 2);
+    for _ in 0..9 {
+        memory.note_outcome(Some(&apply::Error::Timeout), later);
+    }
+    assert_eq!((memory.leaving_since, memory.failures), (Some(later), 9));
+    memory.note_outcome(Some(&refusal), later);
+    assert_eq!(memory.failures, 1, "what is back may refuse at first");
     memory.note_leaving(false, later);
     assert_eq!(memory.leaving_since, None);
 }

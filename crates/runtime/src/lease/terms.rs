@@ -1,7 +1,4 @@
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// How much of a period is added to it at random, so that replicas do not march in step.
 const JITTER: f64 = 0.2;
@@ -74,16 +71,10 @@ impl Terms {
         self.renew / 2
     }
 
-    /// Until the next look, after so many failures in a row.
-    pub(super) fn pause(&self, failures: u32) -> Duration {
-        let period = self.retry.saturating_mul(2_u32.saturating_pow(failures));
-        period.min(self.lease).mul_f64(1.0 + JITTER * chance())
+    /// Until the next look. It does not grow with failures: an API server that comes back finds nobody who leads.
+    pub(super) fn pause(&self) -> Duration {
+        self.retry.mul_f64(1.0 + JITTER * fastrand::f64())
     }
-}
-
-/// From 0 to 1. The standard library's seed for maps is random enough to spread replicas.
-fn chance() -> f64 {
-    f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]
@@ -111,16 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_spread_and_grow_with_failures_up_to_the_lease() {
+    fn pauses_are_spread() {
         let terms = Terms::default();
-        let pauses: Vec<_> = (0..100).map(|_| terms.pause(0).as_secs_f64()).collect();
+        let pauses: Vec<_> = (0..100).map(|_| terms.pause().as_secs_f64()).collect();
         assert!(pauses.iter().all(|pause| (2.0..=2.4).contains(pause)));
         assert!(
             pauses.windows(2).any(|two| two[0] != two[1]),
             "replicas must not march in step"
         );
-        assert!((8.0..=9.6).contains(&terms.pause(2).as_secs_f64()));
-        assert!(terms.pause(u32::MAX) <= Duration::from_secs(18));
     }
 
     #[test]
