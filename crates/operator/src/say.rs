@@ -19,6 +19,8 @@ use tokio_util::task::TaskTracker;
 
 /// So few events are written at a time, and each gives way for a while to those who wait to be woken.
 const CRIERS: usize = 2;
+/// Waiting, at a time: while none can be written there may be ever more.
+const MOST: usize = 4_096;
 const GIVING_WAY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -124,6 +126,13 @@ pub(crate) async fn malformed(operator: &Operator, key: &Key, error: &str) {
 }
 
 fn publish(operator: &Operator, object: &ElastiService, target: &AttachedTarget, event: Event) {
+    if operator.criers.under_way.len() >= MOST {
+        tracing::debug!(
+            reason = event.reason,
+            "Too many events wait to be published"
+        );
+        return;
+    }
     let both = [object.object_ref(&()), reference(operator, object, target)];
     let recorder = operator.recorder.clone();
     let (turns, wakes) = (operator.criers.turns.clone(), operator.wakes.clone());
