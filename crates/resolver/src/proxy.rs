@@ -32,7 +32,7 @@ use crate::{
     route::{Naming, Speaks, Table, Way},
 };
 use ::http::{HeaderValue, Request, StatusCode, header::CONNECTION};
-use futures::TryFutureExt;
+use futures::{FutureExt, StreamExt, TryFutureExt, stream::FuturesUnordered};
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
@@ -255,15 +255,14 @@ impl Proxy {
                 pending::<()>().await;
             }
         };
+        let idle = requests.idle(self.settings.idle);
+        // Each looks when it is woken itself, and not with every request.
+        let mut ends = FuturesUnordered::from_iter([drained.left_future(), idle.right_future()]);
         let ended = tokio::select! {
             // A request that has come is read before its connection is found to have been idle for too long.
             biased;
             ended = &mut connection => ended,
-            () = drained => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-            () = requests.idle(self.settings.idle) => {
+            Some(()) = ends.next() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

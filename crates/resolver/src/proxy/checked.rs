@@ -3,6 +3,7 @@
 use super::{framing::Framing, line::Line};
 use std::{
     io,
+    mem::MaybeUninit,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -174,9 +175,9 @@ impl AsyncWrite for Checked {
         if farewell.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        let mut unread = [0; 4096];
+        let mut unread = [MaybeUninit::uninit(); 4096];
         loop {
-            let mut buf = ReadBuf::new(&mut unread);
+            let mut buf = ReadBuf::uninit(&mut unread);
             match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buf)) {
                 Ok(()) if !buf.filled().is_empty() => {}
                 _ => return Poll::Ready(Ok(())),

@@ -1,14 +1,16 @@
 //! What a proxy has to change in the head of a message, and no more.
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Uri,
-    header::{self, Entry},
-};
-use std::{
-    hash::{BuildHasher, RandomState},
-    net::IpAddr,
-    time::Duration,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use std::{net::IpAddr, time::Duration};
+
+/// What somebody before us has told, found by going through all names once, as in [`end_hop`].
+#[derive(Default)]
+struct Known {
+    client: bool,
+    host: bool,
+    protocol: bool,
+    trace: bool,
+}
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -34,25 +36,24 @@ static HOP_BY_HOP: [HeaderName; 6] = [
 /// Hop-by-hop headers end here, those that `Connection` names among them. `true` if the message
 /// asks for, or grants, a WebSocket: then these two stay.
 pub fn end_hop(headers: &mut HeaderMap) -> bool {
-    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+    // Most messages have one of them or none: to go through all names takes less than to look for each.
+    let is_hop = |name: &&HeaderName| HOP_BY_HOP.contains(name);
+    let hop: Vec<HeaderName> = headers.keys().filter(is_hop).cloned().collect();
+    if hop.is_empty() {
         return false;
     }
-    let websocket = is_websocket(headers);
     let upgrade = headers.get(header::UPGRADE).cloned();
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
+    let websocket = upgrade.is_some() && is_websocket(headers);
+    let te = headers.get(header::TE);
+    let wants_trailers = te.is_some_and(|value| contains(value, "trailers"));
+    let connection = headers.get_all(header::CONNECTION).iter();
+    let named: Vec<HeaderName> = connection
+        .filter(|value| !is_usual(value))
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in named {
-        headers.remove(name);
-    }
-    let wants_trailers = headers
-        .get(header::TE)
-        .is_some_and(|value| contains(value, "trailers"));
-    for name in &HOP_BY_HOP {
+    for name in hop.into_iter().chain(named) {
         headers.remove(name);
     }
     if wants_trailers {
@@ -65,14 +66,21 @@ pub fn end_hop(headers: &mut HeaderMap) -> bool {
     websocket
 }
 
+/// Of `Connection`: names no field that would not end here anyway.
+fn is_usual(value: &HeaderValue) -> bool {
+    ["keep-alive", "close", "upgrade"]
+        .iter()
+        .any(|usual| value.as_bytes().eq_ignore_ascii_case(usual.as_bytes()))
+}
+
 /// No other upgrade is passed on: an offer of h2c is a way past whoever checks requests.
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
-    let asks = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .any(|value| contains(value, "upgrade"));
     let upgrade = headers.get(header::UPGRADE);
-    asks && upgrade.is_some_and(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    upgrade.is_some_and(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"))
+        && headers
+            .get_all(header::CONNECTION)
+            .iter()
+            .any(|value| contains(value, "upgrade"))
 }
 
 fn contains(value: &HeaderValue, token: &str) -> bool {
@@ -90,18 +98,21 @@ pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: &HeaderValue) {
     {
         headers.insert(header::HOST, host);
     }
-    let chain = chained(headers, client).unwrap_or_else(|| client.clone());
-    headers.insert(FORWARDED_FOR, chain);
-    if let Some(host) = headers.get(header::HOST).cloned() {
-        headers.entry(FORWARDED_HOST).or_insert(host);
+    let known = Known::of(headers);
+    let chain = known.client.then(|| chained(headers, client)).flatten();
+    headers.insert(FORWARDED_FOR, chain.unwrap_or_else(|| client.clone()));
+    if !known.host
+        && let Some(host) = headers.get(header::HOST).cloned()
+    {
+        headers.insert(FORWARDED_HOST, host);
     }
-    headers
-        .entry(FORWARDED_PROTO)
-        .or_insert(HeaderValue::from_static("http"));
-    if let Entry::Vacant(vacant) = headers.entry(TRACEPARENT)
+    if !known.protocol {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+    if !known.trace
         && let Ok(trace) = HeaderValue::from_bytes(&new_trace())
     {
-        vacant.insert(trace);
+        headers.insert(TRACEPARENT, trace);
     }
 }
 
@@ -111,9 +122,8 @@ pub fn client(address: IpAddr) -> HeaderValue {
         .unwrap_or(HeaderValue::from_static("unknown"))
 }
 
-/// Behind those whom it already went through, if there are any.
+/// Behind those whom it already went through.
 fn chained(headers: &HeaderMap, client: &HeaderValue) -> Option<HeaderValue> {
-    headers.get(&FORWARDED_FOR)?;
     let known = headers.get_all(&FORWARDED_FOR).iter();
     let chain: Vec<&str> = known
         .chain([client])
@@ -167,14 +177,12 @@ pub fn is_framed_once(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Version, trace, span, and that nobody has decided to record it. A map's seed is random enough
-/// for names that must only differ.
+/// Version, trace, span, and that nobody has decided to record it. The names must only differ.
 fn new_trace() -> [u8; 55] {
     let mut trace = *b"00-................................-................-00";
-    let seed = RandomState::new();
-    for (part, at) in [3, 19, 36].into_iter().enumerate() {
+    for at in [3, 19, 36] {
         // Nobody is called 0.
-        let mut random = seed.hash_one(part) | 1;
+        let mut random = fastrand::u64(1..);
         for digit in &mut trace[at..at + 16] {
             *digit = b"0123456789abcdef"[(random & 15) as usize];
             random >>= 4;
@@ -200,6 +208,24 @@ pub fn held(headers: &mut HeaderMap, waited: Duration, early: bool) {
     }
 }
 
+// === impl Known ===
+
+impl Known {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut known = Self::default();
+        for name in headers.keys() {
+            match name.as_str() {
+                "x-forwarded-for" => known.client = true,
+                "x-forwarded-host" => known.host = true,
+                "x-forwarded-proto" => known.protocol = true,
+                "traceparent" => known.trace = true,
+                _ => {}
+            }
+        }
+        known
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,7 +245,7 @@ mod tests {
     #[test]
     fn hop_by_hop_headers_end_here() {
         let mut all = headers(&[
-            ("connection", "close, X-Secret"),
+            ("connection", "close, TE, X-Secret"),
             ("x-secret", "1"),
             ("keep-alive", "timeout=5"),
             ("transfer-encoding", "chunked"),
