@@ -47,7 +47,8 @@ Written by `make bench`, which took {minutes} minutes; nothing here is entered b
 KubeElasti, which is what its version 0.1.30 was seen to do on such a machine. Ratios count: times do not
 carry over to another machine. A figure is the median of what was measured, unless it says otherwise; the spread is
 from the least to the most. All of it is in [figures.csv](figures.csv), each single measurement in
-[samples.csv](samples.csv). The programs are in `target/<platform>/release` after `make bench`.
+[samples.csv](samples.csv). The programs are in `target/<platform>/measure` after `make bench`.
+While the operator is measured kube-proxy is stopped: no traffic passes, and it would take a core from the API server.
 
 {}
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use tokio::time;
 
 const PATIENCE: Duration = Duration::from_secs(300);
-const CALM: Duration = Duration::from_secs(5);
+const CALM: Duration = Duration::from_secs(3);
 const WRITES: [&str; 5] = ["POST", "PUT", "PATCH", "APPLY", "DELETE"];
 /// Heartbeats: of kubelets, and of whoever leads something.
 const HEARTBEATS: [&str; 2] = ["leases", "nodes"];
@@ -114,11 +114,12 @@ impl Requests {
         its.map(|(_, count)| count).sum()
     }
 
-    /// Controllers list the endpoints of services, 20 in a second, for as long as it takes.
+    /// Controllers list the endpoints of services, 20 in a second, for as long as it takes; and the API server looks
+    /// after their addresses.
     pub(crate) fn by_operator(&self) -> f64 {
         let by_controllers = |what: &str| {
             let rest = what.strip_prefix("POST ").or(what.strip_prefix("PUT "));
-            rest.is_some_and(|what| what.starts_with("endpoint"))
+            rest.is_some_and(|what| what.starts_with("endpoint")) || what.contains(" ipaddresses ")
         };
         let others = self.0.iter().filter(|(what, _)| !by_controllers(what));
         others.fold(0.0, |sum, (_, count)| sum + count)

@@ -6,7 +6,8 @@ mod knocks;
 mod resolvers;
 
 use crate::{
-    Cli, Part, api_server::ApiServer, population::Population, stage::Stage, witness::Proxied,
+    Cli, Part, api_server::ApiServer, operator::Operator, population::Population, stage::Stage,
+    witness::Proxied,
 };
 use anyhow::Result;
 use elasti_cluster::Cluster;
@@ -31,7 +32,7 @@ pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Re
     let stage = Stage::set(cluster, cli).await?;
     let mut measurement = Measurement {
         api_server: ApiServer(&stage.client),
-        population: Population::new(&stage.client, stage.namespace(), cli.triggers),
+        population: Population::new(&stage),
         proxied: Proxied::watch(&stage.client, stage.namespace()),
         knocked: 0,
         report,
@@ -62,11 +63,16 @@ impl Measurement<'_> {
         if cli.wants(Part::Growth) {
             self.growth(&many).await?;
         }
-        if cli.wants(Part::Resolvers) {
-            self.resolvers().await?;
-        }
-        if cli.wants(Part::Wakes) {
-            self.wakes().await?;
+        if cli.wants(Part::Resolvers) || cli.wants(Part::Wakes) {
+            let operator = Operator::start(self.stage)?;
+            operator.settles(self.count()).await?;
+            if cli.wants(Part::Resolvers) {
+                self.resolvers().await?;
+            }
+            if cli.wants(Part::Wakes) {
+                self.wakes(&operator).await?;
+            }
+            operator.stop().await?;
         }
         Ok(())
     }

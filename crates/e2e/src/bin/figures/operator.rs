@@ -29,7 +29,7 @@ pub(crate) struct Operator {
 
 impl Operator {
     pub(crate) fn start(stage: &Stage<'_>) -> Result<Self> {
-        let namespace = stage.namespace();
+        let (namespace, ports) = (stage.namespace(), &stage.resolver.ports);
         let mut command = stage
             .cluster
             .command(&stage.operator.display().to_string())?;
@@ -38,7 +38,11 @@ impl Operator {
             .args(["--watch-namespace", namespace])
             .args(["--resolver-namespace", namespace])
             .arg(format!("--routing={}", stage.routing))
-            .arg(format!("--resolver-ports={}", stage.resolver.ports()))
+            .arg(format!(
+                "--resolver-ports={}-{}",
+                ports.start(),
+                ports.end()
+            ))
             .args(["--port", PORT])
             .args(["--metrics-bind-address=0", "--health-probe-bind-address=0"])
             .arg("--log-level=warn");

@@ -1,6 +1,6 @@
 //! Sleeping services by the thousand: a Service, a target at zero replicas and an ElastiService each.
 
-use crate::{copies, prometheus};
+use crate::{copies::Place, prometheus, stage::Stage};
 use anyhow::{Context, Result};
 use elasti_api::ElastiService;
 use futures::{TryStreamExt, stream};
@@ -11,6 +11,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
+use std::ops::RangeInclusive;
 use tokio::time::Instant;
 
 const AT_ONCE: usize = 32;
@@ -19,21 +20,27 @@ pub(crate) struct Population {
     client: Client,
     namespace: String,
     triggers: Value,
+    /// Of resolvers, for the services.
+    ports: RangeInclusive<u16>,
+    /// One that stands for others.
+    first: Option<String>,
     pub(crate) count: usize,
 }
 
 // === impl Population ===
 
 impl Population {
-    pub(crate) fn new(client: &Client, namespace: &str, triggers: bool) -> Self {
+    pub(crate) fn new(stage: &Stage<'_>) -> Self {
         Self {
-            client: client.clone(),
-            namespace: namespace.into(),
-            triggers: if triggers {
+            client: stage.client.clone(),
+            namespace: stage.namespace().into(),
+            ports: stage.resolver.ports.clone(),
+            triggers: if stage.triggers {
                 prometheus::trigger()
             } else {
                 json!([])
             },
+            first: None,
             count: 0,
         }
     }
@@ -57,9 +64,29 @@ impl Population {
             return Ok(());
         };
         self.add(std::slice::from_ref(first)).await?;
-        eprintln!("Storing {} copies of it", others.len());
-        copies::make(&self.client, &self.namespace, &targets(), first, others).await?;
-        self.count += others.len();
+        self.first = Some(first.clone());
+        self.copy(first, others).await
+    }
+
+    /// As those are that were stored before: the operator has worked on them.
+    pub(crate) async fn multiply(&mut self, names: &[String]) -> Result<()> {
+        let first = self
+            .first
+            .clone()
+            .context("there are fewer of them before")?;
+        self.copy(&first, names).await
+    }
+
+    async fn copy(&mut self, first: &str, names: &[String]) -> Result<()> {
+        eprintln!("Storing {} copies of {first}", names.len());
+        let place = Place {
+            client: &self.client,
+            namespace: &self.namespace,
+            targets: targets(),
+            ports: self.ports.clone(),
+        };
+        place.copy(first, names).await?;
+        self.count += names.len();
         Ok(())
     }
 

@@ -26,7 +26,7 @@ pub(crate) const SECOND: Ipv4Addr = Ipv4Addr::new(10, 89, 77, 2);
 
 pub(crate) struct Resolver {
     first: IpAddr,
-    ports: RangeInclusive<u16>,
+    pub(crate) ports: RangeInclusive<u16>,
     _listeners: JoinSet<()>,
 }
 
@@ -75,11 +75,6 @@ impl Resolver {
             .patch(SERVICE, &PatchParams::default(), &left)
             .await?;
         Ok(())
-    }
-
-    /// As the operator's flag takes them.
-    pub(crate) fn ports(&self) -> String {
-        format!("{}-{}", self.ports.start(), self.ports.end())
     }
 }
 

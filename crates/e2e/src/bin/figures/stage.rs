@@ -14,6 +14,10 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
     config::{AuthInfo, Kubeconfig},
 };
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -58,6 +62,7 @@ impl<'a> Stage<'a> {
             home.name(),
             cluster.describe()
         );
+        pause_data_plane(cluster)?;
         let kubeconfig = match cluster.kubeconfig() {
             Some(path) => Some(with_token(&client, home.name(), &path).await?),
             None => None,
@@ -100,6 +105,15 @@ impl<'a> Stage<'a> {
             .await?;
         self.home.delete(&self.client).await
     }
+}
+
+/// It belongs on nodes with traffic: for ten thousand services it takes a core that is the API server's here.
+fn pause_data_plane(cluster: &Cluster) -> Result<()> {
+    let all = cluster.processes().into_iter();
+    for (id, _) in all.filter(|(_, name)| name == "kube-proxy") {
+        kill(Pid::from_raw(id), Signal::SIGSTOP)?;
+    }
+    Ok(())
 }
 
 /// That of the cluster, for an account that may do everything in one namespace.

@@ -18,11 +18,9 @@ const WAKES: usize = 2_000;
 const AT_ONCE: usize = 64;
 
 impl Measurement<'_> {
-    pub(super) async fn wakes(&mut self) -> Result<()> {
+    pub(super) async fn wakes(&mut self, operator: &Operator) -> Result<()> {
         self.report
             .part("Wakes in a second", "elasti-figures --only growth,wakes");
-        let operator = Operator::start(self.stage)?;
-        operator.settles(self.count()).await?;
         let mut names: Vec<String> = self.proxied.asleep().await?.into_iter().collect();
         names.sort();
         names.truncate(WAKES);
@@ -42,7 +40,7 @@ impl Measurement<'_> {
         self.report
             .add(figure, per_second, "in a second", Goal::AtLeast(200.0));
         self.knocked += names.len();
-        operator.stop().await
+        Ok(())
     }
 
     /// From before the connection is opened until a watch shows the raised replicas. So this is the

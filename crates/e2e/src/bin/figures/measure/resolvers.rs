@@ -1,7 +1,7 @@
 //! Resolvers that come and go while many sleep.
 
 use super::Measurement;
-use crate::{operator::Operator, resolver, stage::Stage, witness::Listing};
+use crate::{resolver, stage::Stage, witness::Listing};
 use anyhow::Result;
 use elasti_e2e::report::Goal;
 use tokio::time::Instant;
@@ -9,13 +9,10 @@ use tokio::time::Instant;
 impl Measurement<'_> {
     pub(super) async fn resolvers(&mut self) -> Result<()> {
         self.report.part(
-            "A resolver's going and coming with all of them asleep",
+            "A resolver's going and coming with all of them in proxy mode",
             "elasti-figures --only growth,resolvers",
         );
-        let operator = Operator::start(self.stage)?;
-        operator.settles(self.count()).await?;
-        self.lose_and_regain_a_resolver(Goal::None).await?;
-        operator.stop().await
+        self.lose_and_regain_a_resolver(Goal::None).await
     }
 
     pub(super) async fn lose_and_regain_a_resolver(&mut self, goal: Goal) -> Result<()> {
@@ -23,12 +20,13 @@ impl Measurement<'_> {
             client, resolver, ..
         } = self.stage;
         let namespace = self.stage.namespace();
-        let asleep = self.proxied.asleep().await?.len();
+        // Those that were woken have no pods, and keep their slices.
+        let all = self.count();
         let mut listing = Listing::watch(client, namespace, resolver::SECOND);
-        listing.reach(asleep).await?;
+        listing.reach(all).await?;
         for (second, what, until) in [
             (false, "a resolver goes, until no slice names it", 0),
-            (true, "a resolver comes, until every slice names it", asleep),
+            (true, "a resolver comes, until every slice names it", all),
         ] {
             let before = self.api_server.writes().await?;
             let begun = Instant::now();
@@ -36,11 +34,11 @@ impl Measurement<'_> {
             let done = listing.reach(until).await?;
             let took = done.saturating_duration_since(begun).as_secs_f64();
             self.report
-                .add(format!("{asleep} asleep, {what}"), took, "s", goal);
+                .add(format!("{all} in proxy mode, {what}"), took, "s", goal);
             self.api_server.operator_quiet().await?;
             let writes = self.api_server.writes().await?.beyond(&before);
             let slices = writes.applied("endpointslices");
-            let figure = format!("{asleep} asleep, {what}: slices written");
+            let figure = format!("{all} in proxy mode, {what}: slices written");
             self.report.add(figure, slices, "slices", Goal::None);
         }
         Ok(())

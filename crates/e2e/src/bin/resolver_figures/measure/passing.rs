@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use elasti_e2e::report::Goal;
 
 /// Many and short: a neighbour who disturbs one of them does not move the median.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 /// Whom no goal names: they have every other round.
 const OTHERS: usize = 2;
 
