@@ -54,7 +54,7 @@ pub(crate) enum Done {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{0}")]
+    #[error("{}", in_words(.0))]
     Kube(#[from] kube::Error),
     #[error("somebody else has changed it meanwhile")]
     Meanwhile,
@@ -201,6 +201,14 @@ impl Subject<'_> {
 }
 
 // === impl Error ===
+
+/// An answer of the API server says in words what was wrong, and the rest of it is for programs.
+fn in_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
+    }
+}
 
 impl Error {
     /// Whether somebody has decided so: to ask again is of use only if they change their mind.

@@ -45,6 +45,8 @@ pub(crate) fn scaled(
             action: format!("ScaleTo{}", scaled.to),
             secondary: None,
         },
+        // Somebody wrote at the same time, and the next look settles it.
+        Err(error) if error.category() == "conflict" => return,
         Err(error) => Event {
             type_: EventType::Warning,
             reason: "FailedToScale".into(),
