@@ -19,6 +19,8 @@ use std::{
 };
 
 const ECHO_IMAGE: &str = "elasti.local/echo:test";
+/// Of what kubectl tells, in a failure.
+const LINES: usize = 150;
 
 /// Where a test runs: a namespace of its own on the cluster.
 pub struct Place {
@@ -182,9 +184,10 @@ impl Place {
             match self.kubectl_text(args) {
                 Ok(text) if text.is_empty() => {}
                 Ok(text) => eprintln!(
-                    "--- kubectl {} ({})\n{text}",
+                    "--- kubectl {} ({})\n{}",
                     args.join(" "),
-                    self.namespace.name()
+                    self.namespace.name(),
+                    last_lines(&text)
                 ),
                 Err(error) => eprintln!("--- {error}"),
             }
@@ -200,4 +203,10 @@ impl Place {
             }
         }
     }
+}
+
+/// Of a service that slept for the fiftieth time nobody reads all events.
+fn last_lines(text: &str) -> &str {
+    let before = text.rmatch_indices('\n').nth(LINES);
+    before.map_or(text, |(at, _)| &text[at + 1..])
 }

@@ -113,9 +113,9 @@ impl<'a> Trial<'a> {
     /// Tells what came of it, whether it came to its end or not.
     pub fn conclude(&self, done: Result<()>) -> Result<()> {
         println!("{self}");
-        self.ledger.tell_losses();
-        done?;
-        ensure!(self.ledger.is_clean(), "{self}");
+        let losses = self.ledger.losses();
+        done.with_context(|| format!("{self}{losses}"))?;
+        ensure!(self.ledger.is_clean(), "{self}{losses}");
         Ok(())
     }
 

@@ -73,18 +73,17 @@ impl Ledger {
     }
 
     /// How many were lost of each kind, and the first of them.
-    pub(super) fn tell_losses(&self) {
+    pub(super) fn losses(&self) -> String {
         let lost = self.lost.borrow();
         let mut kinds = BTreeMap::<_, usize>::new();
         for loss in &*lost {
             *kinds.entry(loss.kind()).or_default() += 1;
         }
-        for (kind, times) in kinds {
-            println!("LOST {times} times: {kind}");
-        }
-        for loss in lost.iter().take(TOLD) {
-            println!("LOST: {loss}");
-        }
+        let kinds = kinds
+            .iter()
+            .map(|(kind, times)| format!("\nLOST {times} times: {kind}"));
+        let first = lost.iter().take(TOLD).map(|loss| format!("\nLOST: {loss}"));
+        kinds.chain(first).collect()
     }
 }
 
