@@ -55,12 +55,16 @@ pub struct Observed {
     pub woken: Option<Timestamp>,
     /// Whether what counts its pods has not looked at its last change yet.
     pub lagging: bool,
+    /// Whether pods from before it was woken are still listed as ready: they end, or were spared.
+    pub doomed: bool,
     /// When requests last came while it was falling asleep.
     pub stepped_back: Option<Timestamp>,
     /// When our slices were last removed, as far as is known.
     pub unpublished: Option<Timestamp>,
     /// A watch fails: what is known may be old.
     pub blind: bool,
+    /// When the last watch that had failed saw again.
+    pub recovered: Option<Timestamp>,
 }
 
 /// Objects of others that an ElastiService has worked on and no longer names.
@@ -154,6 +158,8 @@ pub enum Autoscaler {
 pub struct Patience {
     /// For a published slice to reach every data plane.
     pub settle: SignedDuration,
+    /// For the controllers of Kubernetes to see what becomes of pods: one that lost its API server asks again within this.
+    pub controllers: SignedDuration,
     /// For resolvers to come back before what sleeps is woken.
     pub resolvers: SignedDuration,
     /// For a target to get ready before a deleted ElastiService lets go of its traffic, and for
@@ -217,6 +223,7 @@ pub enum Note {
     NoResolver,
     OutsidePeriod,
     Paused,
+    Recovering,
     TrafficWhileFallingAsleep,
 }
 
@@ -287,8 +294,19 @@ impl Observed {
 
     /// A pod of before may still be listed as ready, and end the next moment.
     fn is_unsettled(&self, now: Timestamp, patience: Patience) -> bool {
-        let settled = |woken| now >= later(woken, patience.settle) && !self.lagging;
-        self.slices != Slices::Absent && self.woken.is_some_and(|woken| !settled(woken))
+        let settled = |moment| now >= moment && !self.lagging;
+        let moment = self.settled_at(patience);
+        self.slices != Slices::Absent && moment.is_some_and(|moment| !settled(moment))
+    }
+
+    /// When those who are ready are taken for those who stay.
+    fn settled_at(&self, patience: Patience) -> Option<Timestamp> {
+        let time = if self.doomed {
+            patience.settle.max(patience.controllers)
+        } else {
+            patience.settle
+        };
+        Some(later(self.woken?, time))
     }
 
     /// When those whom the slices name are taken for dead, if nobody takes their place.
@@ -387,6 +405,7 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             settle: SignedDuration::from_secs(3),
+            controllers: SignedDuration::from_secs(30),
             resolvers: SignedDuration::from_secs(10),
             leave: SignedDuration::from_secs(30),
         }

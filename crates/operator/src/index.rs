@@ -88,6 +88,8 @@ pub(crate) struct Memory {
     pub(crate) zeroed: Option<Timestamp>,
     /// When it was woken, until it serves.
     pub(crate) woken: Option<Timestamp>,
+    /// Addresses that its service listed as ready when it was woken, and still does: pods of an earlier time.
+    pub(crate) doomed: Vec<String>,
     /// When a request came while it was falling asleep, last.
     pub(crate) stepped_back: Option<Timestamp>,
     /// When our slices were removed, last.
@@ -353,12 +355,16 @@ impl Index {
     fn forget_changed(&mut self, key: &Key, before: &ElastiService, now: &ElastiService) {
         let (before, now) = (&before.spec, &now.spec);
         let other_target = before.scale_target_ref != now.scale_target_ref;
+        let other_service = before.service != now.service;
         let other_question =
             before.triggers != now.triggers || before.enabled_period != now.enabled_period;
         self.remember(key, |memory| {
             if other_target {
                 memory.asleep_since = None;
                 memory.zeroed = None;
+            }
+            if other_target || other_service {
+                memory.doomed.clear();
             }
             if other_question {
                 memory.opinion = None;

@@ -63,7 +63,7 @@ pub(crate) fn observe(
         ready_endpoints: if index.is_unready(&kind, &target) {
             0
         } else {
-            ready_endpoints(index, &service_key)
+            index.ready_pods(&service_key).count()
         },
         target: index.target_of(key, object, moment.now),
         slices: slices(index, &service_key, desired),
@@ -90,8 +90,10 @@ pub(crate) fn observe(
             .filter(|stepped| memory.last_active == Some(*stepped)),
         woken: memory.woken,
         lagging: index.is_lagging(&kind, &target),
+        doomed: !memory.doomed.is_empty(),
         unpublished: memory.unpublished,
         blind: index.trouble(key).is_some() || !index.sees_target(&kind, &target),
+        recovered: index.recovered(key),
     }
 }
 
@@ -147,14 +149,6 @@ fn former(index: &Index, key: &Key, object: &ElastiService, ousted: bool) -> For
 
 fn is_same(now: &AttachedTarget, before: &AttachedTarget) -> bool {
     now.name == before.name && Kind::from(now).is_same(&before.into())
-}
-
-fn ready_endpoints(index: &Index, service: &Key) -> usize {
-    let slices = index.slices_of(service);
-    slices
-        .filter(|(_, slice)| !slice.ours)
-        .map(|(_, slice)| slice.ready.len())
-        .sum()
 }
 
 fn resolvers(index: &Index, desired: &Desired) -> Resolvers {

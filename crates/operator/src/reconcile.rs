@@ -315,6 +315,7 @@ fn remember(
         (Step::RemoveSlices, _) => note(&|memory| {
             memory.unpublished = Some(now);
             memory.woken = None;
+            memory.doomed.clear();
         }),
         (Step::RestPorts, _) => {
             operator.note(|index| index.rest_ports(&view.routes.surplus, now));

@@ -57,8 +57,7 @@ pub(super) fn waking(observed: &Observed, now: Timestamp, patience: Patience) ->
 
 /// Up, and ready, but not for long enough to let go of its traffic.
 pub(super) fn settling(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
-    let settled = observed.woken.map(|woken| later(woken, patience.settle));
-    let settled = settled.filter(|settled| now < *settled);
+    let settled = observed.settled_at(patience).filter(|at| now < *at);
     let plan = waking(observed, now, patience);
     Plan {
         look_again: settled.into_iter().chain(plan.look_again).min(),

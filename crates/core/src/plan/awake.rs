@@ -6,7 +6,7 @@ use elasti_api::{Mode, Phase};
 use jiff::Timestamp;
 
 pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
-    let mut plan = match reluctance(observed, now) {
+    let mut plan = match reluctance(observed, now, patience) {
         None => fall_asleep(observed, now, patience),
         Some((note, look_again)) => Plan {
             note,
@@ -21,8 +21,14 @@ pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> P
 }
 
 /// Why the target stays up, if it does, and when that ends by itself.
-fn reluctance(observed: &Observed, now: Timestamp) -> Option<(Option<Note>, Option<Timestamp>)> {
+fn reluctance(
+    observed: &Observed,
+    now: Timestamp,
+    patience: Patience,
+) -> Option<(Option<Note>, Option<Timestamp>)> {
     let rested = observed.rested_at();
+    // Who is still blind would have clients go to pods that have ended.
+    let recovered = observed.recovered.map(|at| later(at, patience.controllers));
     if observed.opinion.verdict != Verdict::Idle {
         Some((None, None))
     } else if observed.paused {
@@ -41,6 +47,8 @@ fn reluctance(observed: &Observed, now: Timestamp) -> Option<(Option<Note>, Opti
         Some((Some(note), Some(rested)))
     } else if observed.blind {
         Some((Some(Note::Blind), None))
+    } else if let Some(recovered) = recovered.filter(|at| now < *at) {
+        Some((Some(Note::Recovering), Some(recovered)))
     } else if observed.autoscaler == Autoscaler::Unknown {
         Some((Some(Note::AutoscalerUnknown), None))
     } else if observed.autoscaler == Autoscaler::Pinning {

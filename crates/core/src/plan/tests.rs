@@ -37,9 +37,11 @@ fn idle_service() -> Observed {
         last_knock: None,
         woken: None,
         lagging: false,
+        doomed: false,
         stepped_back: None,
         unpublished: None,
         blind: false,
+        recovered: None,
     }
 }
 
@@ -256,6 +258,49 @@ fn a_target_that_was_just_woken_keeps_its_slices_until_it_has_settled() {
     assert_eq!(planned(&observed, 210).steps, [], "nobody counted yet");
     observed.lagging = false;
     assert_eq!(planned(&observed, 210).steps, [Step::RemoveSlices]);
+}
+
+#[test]
+fn pods_from_before_a_wake_do_not_end_it_while_controllers_may_be_blind() {
+    let observed = Observed {
+        target: Target::Found { replicas: 1 },
+        ready_endpoints: 2,
+        asleep_since: None,
+        woken: Some(at(200)),
+        doomed: true,
+        opinion: Opinion::unknown("NoTriggers", ""),
+        ..sleeping_service()
+    };
+    let plan = planned(&observed, 229);
+    assert_eq!(
+        plan.steps,
+        [],
+        "clients would be sent to one that has ended"
+    );
+    assert_eq!(
+        (plan.phase, plan.mode, plan.look_again),
+        (Some(Phase::Waking), Some(Mode::Proxy), Some(at(230)))
+    );
+    assert_eq!(
+        planned(&observed, 230).steps,
+        [Step::RemoveSlices],
+        "one that is still there was spared"
+    );
+}
+
+#[test]
+fn nothing_falls_asleep_until_controllers_can_have_come_back_with_the_api_server() {
+    let observed = Observed {
+        recovered: Some(at(100)),
+        ..idle_service()
+    };
+    let plan = planned(&observed, 129);
+    assert_eq!(plan.steps, []);
+    assert_eq!(
+        (plan.mode, plan.note, plan.look_again),
+        (Some(Mode::Serve), Some(Note::Recovering), Some(at(130)))
+    );
+    assert_eq!(planned(&observed, 130).steps, [Step::PublishSlices]);
 }
 
 #[test]

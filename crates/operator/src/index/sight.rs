@@ -18,6 +18,8 @@ struct Seen {
     /// Once: what is not known since then does not exist.
     listed: bool,
     trouble: Option<Trouble>,
+    /// When its last trouble was over.
+    recovered: Option<Timestamp>,
 }
 
 /// A watch that fails.
@@ -37,6 +39,9 @@ impl Index {
     ) -> Touched {
         let seen = self.sight.0.entry((kind, scope.clone())).or_default();
         seen.listed |= *health == Health::Synced;
+        if seen.trouble.is_some() && health.trouble().is_none() {
+            seen.recovered = Some(now);
+        }
         seen.trouble = health.trouble().map(|error| Trouble {
             since: seen.trouble.as_ref().map_or(now, |known| known.since),
             message: format!("{kind} cannot be watched: {error}"),
@@ -65,6 +70,14 @@ impl Index {
         self.needed(key)
             .filter_map(|(kind, namespace)| self.sight.of(kind, &namespace)?.trouble.as_ref())
             .min_by_key(|trouble| trouble.since)
+    }
+
+    /// When the last watch that had failed, of those that concern an ElastiService, saw again.
+    pub(crate) fn recovered(&self, key: &Key) -> Option<Timestamp> {
+        let needed = self.needed(key);
+        needed
+            .filter_map(|(kind, namespace)| self.sight.of(kind, &namespace)?.recovered)
+            .max()
     }
 
     fn needed(&self, key: &Key) -> impl Iterator<Item = (&'static str, Arc<str>)> + use<> {

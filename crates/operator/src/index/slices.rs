@@ -15,6 +15,12 @@ impl Index {
         keys.filter_map(|key| self.slices.get_key_value(key))
     }
 
+    /// Addresses that a service lists as ready, and that are not resolvers.
+    pub(crate) fn ready_pods(&self, service: &Key) -> impl Iterator<Item = &str> {
+        let slices = self.slices_of(service).filter(|(_, slice)| !slice.ours);
+        slices.flat_map(|(_, slice)| slice.ready.iter().map(String::as_str))
+    }
+
     pub(crate) fn no_resolver_since(&self) -> Option<Timestamp> {
         self.no_resolver_since
     }
@@ -117,10 +123,28 @@ impl Index {
         if services.contains(&self.resolver_service) {
             return self.resolvers_changed(now);
         }
-        let users = services
-            .iter()
-            .filter_map(|service| self.by_service.get(service));
-        users.flatten().cloned().collect()
+        let mut touched = Touched::new();
+        for service in &services {
+            let users = self.by_service.get(service).into_iter().flatten();
+            let users: Vec<Key> = users.cloned().collect();
+            for user in &users {
+                self.bury(user, service);
+            }
+            touched.extend(users);
+        }
+        touched
+    }
+
+    /// A pod that is listed no more has ended; whoever comes with its address is another.
+    fn bury(&mut self, user: &Key, service: &Key) {
+        let memory = self.memories.get(user);
+        if memory.is_none_or(|memory| memory.doomed.is_empty()) {
+            return;
+        }
+        let listed: HashSet<String> = self.ready_pods(service).map(Into::into).collect();
+        self.remember(user, |memory| {
+            memory.doomed.retain(|address| listed.contains(address));
+        });
     }
 
     /// By our own clock, from when on a slice says what it says; of one that was there before us,

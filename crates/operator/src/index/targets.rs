@@ -165,9 +165,13 @@ impl Index {
             return;
         };
         let target = user.beside(&object.spec.scale_target_ref.name);
+        let service = user.beside(&object.spec.service);
         let Target::Found { replicas } = self.target(kind, &target) else {
             return;
         };
+        let memory = self.memories.get(user);
+        let wakes = replicas > 0 && memory.is_some_and(|memory| memory.asleep_since.is_some());
+        let listed = wakes.then(|| self.ready_pods(&service).map(Into::into).collect());
         self.remember(user, |memory| match (replicas, memory.asleep_since) {
             (0, known) => {
                 memory.zeroed = None;
@@ -179,6 +183,7 @@ impl Index {
             (_, Some(_)) => {
                 memory.asleep_since = None;
                 memory.woken = Some(now);
+                memory.doomed = listed.unwrap_or_default();
                 memory.last_active = memory.last_active.max(Some(now));
             }
             (_, None) => {}

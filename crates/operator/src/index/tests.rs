@@ -201,31 +201,66 @@ fn resolvers_that_come_and_go_are_noticed() {
     assert_eq!(index.families_since(), later);
 }
 
-#[test]
-fn a_target_is_missing_only_once_its_kind_is_listed() {
-    let mut index = index();
-    let kind = Kind {
+fn deployment() -> Kind {
+    Kind {
         api_version: "apps/v1".into(),
         kind: "Deployment".into(),
+    }
+}
+
+fn target(replicas: i32) -> TargetFacts {
+    TargetFacts {
+        uid: None,
+        replicas: Some(replicas),
+        ready: None,
+        lagging: false,
+        readiness: Err(Unaskable::NoTemplate),
+    }
+}
+
+#[test]
+fn a_pod_that_was_ready_before_a_wake_is_doomed_until_it_is_listed_no_more() {
+    let (mut index, kind) = (index(), deployment());
+    let own = declared("web", "web", "2026-01-01T00:00:00Z");
+    index.change_declared(listed(vec![own]), now());
+    index.change_kind_health(&kind, &Scope::All, &Health::Synced);
+    let tell = |index: &mut Index, addresses: &[&str]| {
+        let change = Change::Applied(key("web-1"), slice("web", addresses));
+        index.change_slices(change, now());
+        index.memory(&key("web")).doomed
     };
+    tell(&mut index, &["10.0.0.1"]);
+    for replicas in [1, 0, 1] {
+        let change = Change::Applied(key("web"), target(replicas));
+        index.change_targets(&kind, change, now());
+    }
+    assert_eq!(tell(&mut index, &["10.0.0.1", "10.0.0.2"]), ["10.0.0.1"]);
+    assert!(tell(&mut index, &["10.0.0.2"]).is_empty());
+    let back = tell(&mut index, &["10.0.0.1"]);
+    assert!(back.is_empty(), "another may have its address");
+}
+
+#[test]
+fn a_watch_that_failed_is_known_to_have_recovered() {
+    let mut index = index();
+    let later = now() + jiff::SignedDuration::from_secs(9);
+    let mut tell = |health: Health, at| {
+        index.change_sight("Service", &Scope::All, &health, at);
+        index.recovered(&key("web"))
+    };
+    assert_eq!(tell(Health::Synced, now()), None, "nothing was wrong");
+    assert_eq!(tell(Health::Failing("away".into()), now()), None);
+    assert_eq!(tell(Health::Synced, later), Some(later));
+}
+
+#[test]
+fn a_target_is_missing_only_once_its_kind_is_listed() {
+    let (mut index, kind) = (index(), deployment());
     assert!(matches!(
         index.target(&kind, &key("web")),
         Target::Unknown(_)
     ));
-    index.change_targets(
-        &kind,
-        listed(vec![(
-            key("web"),
-            TargetFacts {
-                uid: None,
-                replicas: Some(3),
-                ready: None,
-                lagging: false,
-                readiness: Err(Unaskable::NoTemplate),
-            },
-        )]),
-        now(),
-    );
+    index.change_targets(&kind, listed(vec![(key("web"), target(3))]), now());
     index.change_kind_health(&kind, &Scope::All, &Health::Synced);
     assert_eq!(
         index.target(&kind, &key("web")),

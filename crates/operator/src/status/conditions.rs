@@ -213,6 +213,10 @@ fn may_sleep(note: Option<Note>) -> Fact {
             "WatchFailing",
             "A watch fails: what is known of it may be old",
         ),
+        Some(Note::Recovering) => (
+            "ApiServerWasAway",
+            "The API server was away, and controllers of Kubernetes may not see yet which pods end",
+        ),
         Some(Note::Conflict) => ("Conflict", "Another ElastiService has the say"),
         Some(Note::CoolingDown) => (
             "CoolingDown",

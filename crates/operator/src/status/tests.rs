@@ -40,9 +40,11 @@ fn observed() -> Observed {
         last_knock: None,
         woken: None,
         lagging: false,
+        doomed: false,
         stepped_back: None,
         unpublished: None,
         blind: false,
+        recovered: None,
     }
 }
 
