@@ -25,6 +25,8 @@ const NAMESPACE: &str = "elasti";
 const OPERATOR: &str = "elasti-operator-controller-manager";
 const RESOLVER: &str = "elasti-resolver";
 const REPLICAS: i32 = 2;
+/// Of kube-controller-manager the kernel keeps so much.
+const CONTROLLERS: &str = "kube-controller";
 /// In which everybody knows of a disaster.
 const CALM: Duration = Duration::from_secs(3);
 /// The next comes within this.
@@ -128,7 +130,12 @@ impl Disasters {
                 }
                 Ok(whom)
             }
-            Disaster::ApiServer => kill_component(stage, "kube-apiserver"),
+            // As on a machine that starts anew. Controllers that lose an API server every minute ask again ever later, and
+            // lead clients to pods that have ended, with us or without.
+            Disaster::ApiServer => {
+                kill_component(stage, CONTROLLERS)?;
+                kill_component(stage, "kube-apiserver")
+            }
             Disaster::Proxy => {
                 no_chain_is_empty(stage).await?;
                 kill_component(stage, "kube-proxy")
