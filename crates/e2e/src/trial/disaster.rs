@@ -134,6 +134,7 @@ impl Disasters {
             // lead clients to pods that have ended, with us or without.
             Disaster::ApiServer => {
                 kill_component(stage, CONTROLLERS)?;
+                kill_component(stage, "kube-scheduler")?;
                 kill_component(stage, "kube-apiserver")
             }
             Disaster::Proxy => {
