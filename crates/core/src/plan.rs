@@ -55,8 +55,9 @@ pub struct Observed {
     pub woken: Option<Timestamp>,
     /// Whether what counts its pods has not looked at its last change yet.
     pub lagging: bool,
-    /// Whether pods from before it was woken are still listed as ready: they end, or were spared.
-    pub doomed: bool,
+    /// Whether its pods are not listed as they are: some from before it was woken still are, or none of an address family is
+    /// yet. Or it stays so: they were spared, or have one family.
+    pub misread: bool,
     /// When requests last came while it was falling asleep.
     pub stepped_back: Option<Timestamp>,
     /// When our slices were last removed, as far as is known.
@@ -301,7 +302,7 @@ impl Observed {
 
     /// When those who are ready are taken for those who stay.
     fn settled_at(&self, patience: Patience) -> Option<Timestamp> {
-        let time = if self.doomed {
+        let time = if self.misread {
             patience.settle.max(patience.controllers)
         } else {
             patience.settle

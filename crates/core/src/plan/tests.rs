@@ -37,7 +37,7 @@ fn idle_service() -> Observed {
         last_knock: None,
         woken: None,
         lagging: false,
-        doomed: false,
+        misread: false,
         stepped_back: None,
         unpublished: None,
         blind: false,
@@ -267,7 +267,7 @@ fn pods_from_before_a_wake_do_not_end_it_while_controllers_may_be_blind() {
         ready_endpoints: 2,
         asleep_since: None,
         woken: Some(at(200)),
-        doomed: true,
+        misread: true,
         opinion: Opinion::unknown("NoTriggers", ""),
         ..sleeping_service()
     };

@@ -21,6 +21,15 @@ impl Index {
         slices.flat_map(|(_, slice)| slice.ready.iter().map(String::as_str))
     }
 
+    /// Whether a service lists ready pods of some address families, and none of others: each is written by itself.
+    pub(crate) fn lists_unevenly(&self, service: &Key) -> bool {
+        let mut families = BTreeMap::<&str, bool>::new();
+        for (_, slice) in self.slices_of(service).filter(|(_, slice)| !slice.ours) {
+            *families.entry(&slice.family).or_default() |= !slice.ready.is_empty();
+        }
+        families.values().any(|any| *any) && families.values().any(|any| !any)
+    }
+
     pub(crate) fn no_resolver_since(&self) -> Option<Timestamp> {
         self.no_resolver_since
     }

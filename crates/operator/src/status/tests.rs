@@ -40,7 +40,7 @@ fn observed() -> Observed {
         last_knock: None,
         woken: None,
         lagging: false,
-        doomed: false,
+        misread: false,
         stepped_back: None,
         unpublished: None,
         blind: false,
