@@ -21,6 +21,8 @@ use tokio_util::task::TaskTracker;
 const CRIERS: usize = 2;
 /// Waiting, at a time: while none can be written there may be ever more.
 const MOST: usize = 4_096;
+/// Bytes of a note: the API server takes no longer one.
+const LONGEST: usize = 1_024;
 const GIVING_WAY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -127,7 +129,10 @@ pub(crate) async fn malformed(operator: &Operator, key: &Key, error: &str) {
     }
 }
 
-fn publish(operator: &Operator, object: &ElastiService, target: &AttachedTarget, event: Event) {
+fn publish(operator: &Operator, object: &ElastiService, target: &AttachedTarget, mut event: Event) {
+    if let Some(note) = &mut event.note {
+        note.truncate(note.floor_char_boundary(LONGEST));
+    }
     if operator.criers.under_way.len() >= MOST {
         tracing::debug!(
             reason = event.reason,
