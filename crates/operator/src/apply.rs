@@ -213,12 +213,17 @@ fn in_words(error: &kube::Error) -> String {
 impl Error {
     /// Whether somebody has decided so: to ask again is of use only if they change their mind.
     pub(crate) fn is_refusal(&self) -> bool {
-        !matches!(self.category(), "conflict" | "unreachable")
+        !matches!(self.category(), "conflict") && !self.is_away()
     }
 
-    /// Whether the API server, or what is behind it, could not: it may be able to any moment.
+    /// Whether the API server was not there for us.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.category(), "unreachable" | "unavailable")
+    }
+
+    /// Whether it, or what is behind it, could not: it may be able to any moment.
     pub(crate) fn is_outage(&self) -> bool {
-        matches!(self.category(), "unreachable" | "server")
+        self.is_away() || self.category() == "server"
     }
 
     /// For labels and logs: few, whatever the API server says.
@@ -229,7 +234,8 @@ impl Error {
                 404 => "not_found",
                 409 => "conflict",
                 422 => "invalid",
-                408 | 429 | 500.. => "server",
+                408 | 429 | 502..=504 => "unavailable",
+                500.. => "server",
                 _ => "refused",
             },
             Self::Meanwhile => "conflict",

@@ -161,7 +161,7 @@ impl Memory {
             Some(_) if before == outage => self.failures + 1,
             Some(_) => 1,
         };
-        if error.is_some_and(|error| error.category() == "unreachable") {
+        if error.is_some_and(apply::Error::is_away) {
             self.leaving_since = self.leaving_since.map(|_| now);
         }
     }

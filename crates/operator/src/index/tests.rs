@@ -241,6 +241,27 @@ fn a_pod_that_was_ready_before_a_wake_is_doomed_until_it_is_listed_no_more() {
 }
 
 #[test]
+fn a_service_is_listed_unevenly_while_an_address_family_has_no_pod_yet() {
+    let mut index = index();
+    let mut tell = |name: &str, family: &str, ready: &[&str]| {
+        let facts = SliceFacts {
+            family: family.into(),
+            ..slice("web", ready)
+        };
+        index.change_slices(Change::Applied(key(name), facts), now());
+        index.lists_unevenly(&key("web"))
+    };
+    assert!(!tell("four", "IPv4", &[]));
+    assert!(!tell("six", "IPv6", &[]), "none is ready");
+    assert!(tell("six", "IPv6", &["fd00::2"]));
+    assert!(tell("more", "IPv4", &[]));
+    assert!(
+        !tell("four", "IPv4", &["10.0.0.2"]),
+        "a family may have several"
+    );
+}
+
+#[test]
 fn a_watch_that_failed_is_known_to_have_recovered() {
     let mut index = index();
     let later = now() + jiff::SignedDuration::from_secs(9);
@@ -323,15 +344,22 @@ fn nobody_is_given_time_while_the_api_server_does_not_answer() {
     assert_eq!(memory.failures, 0, "it is looked at soon again");
     memory.note_leaving(true, later);
     assert_eq!(memory.leaving_since, Some(now()));
-    let refusal = apply::Error::Kube(kube::Error::Api(
-        kube::core::Status::failure("no", "no")
-            .with_code(403)
-            .boxed(),
-    ));
+    let answer = |code| {
+        let status = kube::core::Status::failure("no", "no").with_code(code);
+        apply::Error::Kube(kube::Error::Api(status.boxed()))
+    };
+    let refusal = answer(403);
     memory.note_outcome(Some(&refusal), later);
     memory.note_outcome(Some(&refusal), later);
     assert_eq!(memory.leaving_since, Some(now()), "an answer is an answer");
     assert_eq!(memory.failures, 2);
+    for busy in [429, 503] {
+        memory.leaving_since = Some(now());
+        memory.note_outcome(Some(&answer(busy)), later);
+        assert_eq!(memory.leaving_since, Some(later), "{busy} is none");
+        assert!(!answer(busy).is_refusal());
+    }
+    memory.note_outcome(Some(&refusal), later);
     for _ in 0..9 {
         memory.note_outcome(Some(&apply::Error::Timeout), later);
     }
