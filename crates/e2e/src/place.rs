@@ -169,7 +169,7 @@ impl Place {
     pub(crate) fn dump(&self) {
         for args in [
             ["get", "all,endpointslices", "--output=wide"].as_slice(),
-            &["get", "events", "--sort-by=.lastTimestamp"],
+            &["get", "events", "--sort-by=.metadata.creationTimestamp"],
             &["get", "elastiservices", "--output=yaml"],
             &["logs", "--selector=of=resolver", "--tail=100"],
             // Where it was installed from its manifests.

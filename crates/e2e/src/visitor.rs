@@ -97,6 +97,9 @@ impl Identity {
         let mut pods = courteous(workload(name, "Deployment", 1, image), farewell);
         let container = &mut pods["spec"]["template"]["spec"]["containers"][0];
         container["args"] = json!(["tcp=9000", "greeting=9001", "tls=8443"]);
+        // A machine that stands still for a moment makes no pod unready.
+        container["readinessProbe"]["timeoutSeconds"] = json!(5);
+        container["readinessProbe"]["failureThreshold"] = json!(10);
         container["env"] = json!([
             {"name": "ECHO_CERTIFICATE", "value": self.0.cert.pem()},
             {"name": "ECHO_KEY", "value": self.0.signing_key.serialize_pem()},
