@@ -303,12 +303,12 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Tries again where an API server may have been away.
+    /// Tries again: an API server may have been away, and is not what is tried here.
     async fn stubbornly<T>(&self, work: impl AsyncFn() -> Result<T>) -> Result<T> {
         let end = Instant::now() + 3 * PATIENCE;
         loop {
             match work().await {
-                Err(_) if self.disasters.happened() && Instant::now() < end => sleep(AGAIN).await,
+                Err(_) if Instant::now() < end => sleep(AGAIN).await,
                 done => return done,
             }
         }
