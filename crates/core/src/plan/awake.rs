@@ -7,12 +7,21 @@ use jiff::Timestamp;
 
 pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = match reluctance(observed, now, patience) {
-        None => fall_asleep(observed, now, patience),
-        Some((note, look_again)) => Plan {
-            note,
-            look_again,
-            ..serve(observed)
+        None if has_traffic(observed) => Plan {
+            note: Some(Note::TrafficWhileFallingAsleep),
+            ..step_back(observed)
         },
+        None => fall_asleep(observed, now, patience),
+        Some((note, look_again)) => {
+            // Requests that came count as use, whatever else keeps the target up. Those for which it was woken do already.
+            let fell_asleep = observed.woken.is_none() && has_traffic(observed);
+            let plan = if fell_asleep { step_back } else { serve };
+            Plan {
+                note,
+                look_again,
+                ..plan(observed)
+            }
+        }
     };
     if observed.unproven_resolvers && observed.opinion.verdict == Verdict::Idle {
         plan.steps.insert(0, Step::AskResolvers);
@@ -74,12 +83,6 @@ fn fall_asleep(observed: &Observed, now: Timestamp, patience: Patience) -> Plan 
         plan.look_again = Some(later(now, patience.settle));
         return plan;
     };
-    if observed.knocked_since(since) {
-        let mut plan = serve(observed);
-        plan.steps.insert(0, Step::StepBack);
-        plan.note = Some(Note::TrafficWhileFallingAsleep);
-        return plan;
-    }
     let settled = later(since, patience.settle);
     if now < settled {
         plan.look_again = Some(settled);
@@ -92,6 +95,18 @@ fn fall_asleep(observed: &Observed, now: Timestamp, patience: Patience) -> Plan 
             (_, Target::Found { replicas }) => Step::ScaleToZero { from: *replicas },
             _ => return plan,
         });
+    plan
+}
+
+/// Whether somebody has come to the resolvers since its slices lead there.
+fn has_traffic(observed: &Observed) -> bool {
+    let published = observed.slices.published_since();
+    published.is_some_and(|since| observed.knocked_since(since))
+}
+
+fn step_back(observed: &Observed) -> Plan {
+    let mut plan = serve(observed);
+    plan.steps.insert(0, Step::StepBack);
     plan
 }
 

@@ -149,6 +149,22 @@ fn traffic_at_the_last_look_means_stepping_back() {
 }
 
 #[test]
+fn traffic_counts_though_something_else_keeps_the_target_up() {
+    let mut observed = Observed {
+        slices: Slices::Current { since: at(100) },
+        last_knock: Some(at(102)),
+        opinion: Opinion::unknown("Unreachable", ""),
+        ..idle_service()
+    };
+    let plan = planned(&observed, 103);
+    assert_eq!(plan.steps, [Step::StepBack, Step::RemoveSlices]);
+    assert_eq!(plan.note, None);
+    observed.woken = Some(at(95));
+    let plan = planned(&observed, 103);
+    assert_eq!(plan.steps, [Step::RemoveSlices], "it was woken for that");
+}
+
+#[test]
 fn a_knock_wakes_what_sleeps() {
     let observed = Observed {
         last_knock: Some(at(200)),
