@@ -31,7 +31,7 @@ use std::{
 #[derive(Clone, Debug)]
 pub(crate) enum Declared {
     Understood(Understood),
-    Malformed(Malformed),
+    Malformed(Box<Malformed>),
 }
 
 /// Its conditions are long, and those of thousands say the same: they are kept apart.
@@ -140,7 +140,10 @@ impl From<DynamicObject> for Declared {
                 metadata: object.metadata,
                 spec,
             })),
-            Err(error) => Self::Malformed(Malformed::new(&object, &format!("spec: {error}"))),
+            Err(error) => {
+                let malformed = Malformed::new(&object, &format!("spec: {error}"));
+                Self::Malformed(malformed.into())
+            }
         }
     }
 }

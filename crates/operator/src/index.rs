@@ -48,11 +48,11 @@ pub(crate) struct Index {
     by_service: HashMap<Key, Few>,
     by_scaled_object: HashMap<Key, Few>,
     by_target: HashMap<Kind, HashMap<Key, Few>>,
-    services: HashMap<Key, ServiceFacts>,
-    slices: HashMap<Key, SliceFacts>,
+    services: Known<ServiceFacts>,
+    slices: Known<SliceFacts>,
     slices_of: HashMap<Key, Few>,
     targets: HashMap<Kind, KindOfTargets>,
-    scaled_objects: HashMap<Key, ScaledObjectFacts>,
+    scaled_objects: Known<ScaledObjectFacts>,
     scaled_objects_healths: HashMap<Scope, Health>,
     no_resolver_since: Option<Timestamp>,
     /// Of which ready resolvers have addresses, and since when it is these.
@@ -66,12 +66,15 @@ pub(crate) struct Index {
     memories: HashMap<Key, Box<Memory>>,
 }
 
+/// In boxes: up to half of a table is empty.
+type Known<F> = HashMap<Key, Box<F>>;
+
 #[derive(Debug)]
 struct KindOfTargets {
     /// As the API server spells it, once it was asked.
     resource: Option<ApiResource>,
     healths: HashMap<Scope, Health>,
-    found: HashMap<Key, TargetFacts>,
+    found: Known<TargetFacts>,
 }
 
 /// What no object says.
@@ -211,7 +214,7 @@ impl Index {
     }
 
     pub(crate) fn service(&self, key: &Key) -> Option<&ServiceFacts> {
-        self.services.get(key)
+        self.services.get(key).map(Box::as_ref)
     }
 
     pub(crate) fn uses_keda(&self) -> bool {
@@ -219,7 +222,7 @@ impl Index {
     }
 
     pub(crate) fn scaled_object_facts(&self, key: &Key) -> Option<&ScaledObjectFacts> {
-        self.scaled_objects.get(key)
+        self.scaled_objects.get(key).map(Box::as_ref)
     }
 
     pub(crate) fn scaled_object(&self, key: &Key) -> Autoscaler {
@@ -480,23 +483,22 @@ fn leave(users: &mut HashMap<Key, Few>, of: &Key, key: &Key) -> Touched {
 }
 
 /// Applies a change and tells the keys whose facts are now others than before.
-fn changed<F: PartialEq>(known: &mut HashMap<Key, F>, change: Change<F>) -> Vec<Key> {
+fn changed<F: PartialEq>(known: &mut Known<F>, change: Change<F>) -> Vec<Key> {
     match change {
         Change::Applied(key, facts) => {
-            let same = known.get(&key) == Some(&facts);
-            known.insert(key.clone(), facts);
+            let same = known.get(&key).is_some_and(|known| **known == facts);
+            known.insert(key.clone(), facts.into());
             if same { Vec::new() } else { vec![key] }
         }
         Change::Deleted(key) => known.remove(&key).map(|_| key).into_iter().collect(),
         Change::Listed(scope, all) => {
-            let mut before: HashMap<Key, F> =
-                known.extract_if(|key, _| scope.covers(key)).collect();
+            let mut before: Known<F> = known.extract_if(|key, _| scope.covers(key)).collect();
             let mut keys = Vec::new();
             for (key, facts) in all {
-                if before.remove(&key).as_ref() != Some(&facts) {
+                if before.remove(&key).is_none_or(|before| *before != facts) {
                     keys.push(key.clone());
                 }
-                known.insert(key, facts);
+                known.insert(key, facts.into());
             }
             keys.extend(before.into_keys());
             keys

@@ -162,7 +162,7 @@ async fn reconcile(
     })
 }
 
-fn malformed(index: &Index, key: &Key) -> Option<Malformed> {
+fn malformed(index: &Index, key: &Key) -> Option<Box<Malformed>> {
     match index.declared(key)? {
         Declared::Malformed(malformed) => Some(malformed.clone()),
         Declared::Understood(_) => None,

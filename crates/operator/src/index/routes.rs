@@ -2,7 +2,7 @@
 
 use super::Index;
 use crate::{
-    facts::{Declared, ServiceFacts, Understood},
+    facts::{Declared, Understood},
     settings::Routing,
 };
 use elasti_api::{ElastiService, ElastiServiceStatus, RoutedPort};
@@ -120,7 +120,7 @@ impl Index {
         };
         let service = &object.spec.service;
         let facts = self.services.get(&key.beside(service));
-        let assigned = facts.into_iter().flat_map(ServiceFacts::tcp_ports);
+        let assigned = facts.into_iter().flat_map(|facts| facts.tcp_ports());
         let mut routes: Vec<Route> = assigned
             .map(|port| Route::new(key, service, port.port))
             .collect();

@@ -12,7 +12,8 @@ use std::{
 impl Index {
     pub(crate) fn slices_of(&self, service: &Key) -> impl Iterator<Item = (&Key, &SliceFacts)> {
         let keys = self.slices_of.get(service).into_iter().flatten();
-        keys.filter_map(|key| self.slices.get_key_value(key))
+        let found = keys.filter_map(|key| self.slices.get_key_value(key));
+        found.map(|(key, slice)| (key, slice.as_ref()))
     }
 
     /// Addresses that a service lists as ready, and that are not resolvers.
@@ -162,7 +163,7 @@ impl Index {
         if !facts.ours {
             return;
         }
-        let known = self.slices.get(key);
+        let known = self.slices.get(key).map(Box::as_ref);
         let says_the_same =
             |known: &&SliceFacts| known.ready == facts.ready && known.ports == facts.ports;
         facts.since = match known.filter(says_the_same) {

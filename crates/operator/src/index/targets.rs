@@ -107,7 +107,7 @@ impl Index {
     }
 
     fn target_facts(&self, kind: &Kind, key: &Key) -> Option<&TargetFacts> {
-        self.targets.get(kind)?.found.get(key)
+        self.targets.get(kind)?.found.get(key).map(Box::as_ref)
     }
 
     pub(crate) fn discover_kind(&mut self, kind: &Kind, resource: ApiResource) {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::{collections::HashMap, fmt::Write, sync::Arc, time::Duration};
 
 #[derive(Default)]
-pub(crate) struct Ledger(Mutex<HashMap<Key, Account>>);
+pub(crate) struct Ledger(Mutex<HashMap<Key, Box<Account>>>);
 
 #[derive(Default)]
 pub(super) struct Account {
