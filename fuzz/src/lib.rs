@@ -9,6 +9,7 @@ use elasti_core::{
 use elasti_resolver::proxy::{
     framing::Framing,
     peek::{Spoken, spoken},
+    plain::head::{self, Seen},
 };
 use http::{Method, Response, Version, header, uri::Authority};
 use http_body_util::{BodyExt, Full};
@@ -107,6 +108,42 @@ pub fn framing(data: &[u8]) {
     let by_bytes = data.iter().try_for_each(|byte| pieces.follow(&[*byte]));
     assert_eq!(by_bytes.is_ok(), followed.is_ok(), "in pieces as in one");
     assert_eq!(pieces.heads(), framing.heads());
+}
+
+/// What passes as bytes is one request without a body, and that is what becomes of it; and an answer stays what it is.
+pub fn plain(data: &[u8]) {
+    let data = &data[..data.len().min(LONGEST)];
+    let mut passed = Vec::new();
+    if let Some(asked) = head::request(data, b"10.0.0.1", &mut passed) {
+        for bytes in [data, &passed] {
+            let shown = bytes.escape_ascii();
+            let (requests, answers) = parsed(bytes);
+            assert_eq!(requests.len(), 1, "{shown}: {answers}");
+            assert_eq!(requests[0].method, asked.method, "{shown}");
+            assert!(requests[0].is_whole && requests[0].hosts == 1, "{shown}");
+            let mut framing = Framing::default();
+            assert_eq!(framing.follow(bytes), Ok(()), "{shown}");
+            assert!(framing.is_between() && framing.heads() == 1, "{shown}");
+        }
+    }
+    let answered =
+        |bytes: &[u8], out: &mut Vec<u8>| match head::answer(bytes, &Method::GET, out, |_, _| {}) {
+            Seen::Whole(begun) => Some((begun.status, begun.length, format!("{:?}", begun.body))),
+            Seen::Part | Seen::Nonsense => None,
+        };
+    let Some((status, length, body)) = answered(data, &mut passed) else {
+        return;
+    };
+    assert!(length <= data.len());
+    let mut again = Vec::new();
+    let shown = passed.escape_ascii();
+    let Some((same, all, still)) = answered(&passed, &mut again) else {
+        panic!("no answer: {shown}");
+    };
+    assert_eq!((same, all), (status, passed.len()), "{shown}");
+    let cut_anew = body == "UntilClosed" && still.starts_with("Chunked");
+    assert!(still == body || cut_anew, "{body} became {still}: {shown}");
+    assert_eq!(passed, again);
 }
 
 /// Rules in JSON, an empty line, and a request. The first rule that alone would answer is the one that does.

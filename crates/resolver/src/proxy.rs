@@ -9,6 +9,9 @@ mod http;
 mod idle;
 mod line;
 pub mod peek;
+pub mod plain;
+mod relay;
+mod scratch;
 mod sieve;
 mod single;
 mod tcp;
@@ -21,6 +24,7 @@ use self::{
     http::Unanswered,
     idle::Streams,
     peek::{Spoken, has_preface, peek, unless_left},
+    plain::Came,
     sieve::Sieve,
     tcp::turn_away,
     upstream::Upstreams,
@@ -28,7 +32,7 @@ use self::{
 };
 use crate::{
     metrics::Metrics,
-    room::{Turned, Visit},
+    room::Visit,
     route::{Naming, Speaks, Table, Way},
 };
 use ::http::{HeaderValue, Request, StatusCode, header::CONNECTION};
@@ -92,10 +96,9 @@ pub struct Settings {
 /// The first request of a connection, which waited before it was read.
 struct Arrival {
     visit: Visit,
-    turned: Option<Turned>,
+    refusal: Option<Refusal>,
 }
 
-const MAX_HEADERS: usize = 128;
 const MAX_HEAD: usize = 64 * 1024;
 /// Of HTTP/2, on one connection.
 const MAX_STREAMS: u32 = 1_024;
@@ -110,9 +113,6 @@ const SEND_BUFFER: usize = 2 * MAX_FRAME as usize;
 const MAX_RESETS: usize = 64;
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
-/// Of a connection that we do not look into, each way. More at a time makes both ends sleep and wake more
-/// often.
-const BUFFER: usize = 32 * 1024;
 
 // === impl Proxy ===
 
@@ -167,8 +167,11 @@ impl Proxy {
             Some(Spoken::Opaque | Spoken::Silence) => self.opaque(&way, stream).await,
             Some(Spoken::Http2) => Box::pin(self.http2(Some(way), stream, client)).await,
             Some(Spoken::Http1) => {
-                if let Some((first, stream)) = self.hold(&way, stream).await {
-                    Box::pin(self.http1(Some(way), first, stream, client, permit)).await;
+                if let Some((stream, first)) = self.hold(&way, stream).await {
+                    let drain = self.guest(Some(&way));
+                    let came = Came::new(stream, headers::client(client.ip()), drain);
+                    let came = Came { first, ..came };
+                    Box::pin(self.routed_http1(way, came, permit)).await;
                 }
             }
         }
@@ -182,7 +185,10 @@ impl Proxy {
         permit: Option<OwnedSemaphorePermit>,
     ) {
         match peek(&stream, self.settings.head).await {
-            Ok(Some(Spoken::Http1)) => self.http1(None, None, stream, client, permit).await,
+            Ok(Some(Spoken::Http1)) => {
+                let came = Came::new(stream, headers::client(client.ip()), self.guest(None));
+                self.http1(None, came, permit).await;
+            }
             Ok(Some(Spoken::Http2)) => self.http2(None, stream, client).await,
             Ok(Some(Spoken::Opaque | Spoken::Silence)) => turn_away(stream).await,
             Ok(None) | Err(_) => {}
@@ -191,31 +197,39 @@ impl Proxy {
 
     /// Waits before any parser or buffer exists. `None` if the client left meanwhile; a refusal is
     /// for the parser to write.
-    async fn hold(&self, way: &Way, stream: TcpStream) -> Option<(Option<Arrival>, TcpStream)> {
+    async fn hold(&self, way: &Way, stream: TcpStream) -> Option<(TcpStream, Option<Arrival>)> {
         if !way.rules.is_empty() {
-            return Some((None, stream));
+            return Some((stream, None));
         }
         let mut visit = way.visit();
         let (found, stream) = unless_left(stream, false, visit.endpoint(&way.port)).await?;
-        let turned = found.err();
-        Some((Some(Arrival { visit, turned }), stream))
+        let refusal = found.err().map(Refusal::from);
+        Some((stream, Some(Arrival { visit, refusal })))
     }
 
-    async fn http1(
-        &self,
-        way: Option<Arc<Way>>,
-        first: Option<Arrival>,
-        stream: TcpStream,
-        client: SocketAddr,
-        permit: Option<OwnedSemaphorePermit>,
-    ) {
-        let stream = Checked::new(stream, self.settings.head, permit);
+    async fn routed_http1(&self, way: Arc<Way>, came: Came, permit: Option<OwnedSemaphorePermit>) {
+        let rest = match way.speaks {
+            Speaks::Http2 => Some(came),
+            _ => self.pass(&way, came).await,
+        };
+        if let Some(rest) = rest {
+            Box::pin(self.http1(Some(way), rest, permit)).await;
+        }
+    }
+
+    async fn http1(&self, way: Option<Arc<Way>>, came: Came, permit: Option<OwnedSemaphorePermit>) {
+        let Came {
+            stream,
+            client,
+            drain,
+            requests,
+            read,
+            first,
+        } = came;
+        let stream = Checked::new(stream, read, self.settings.head, permit);
         let (first, begun) = (Mutex::new(first), Notify::new());
-        let drain = self.guest(way.as_deref());
-        let client = headers::client(client.ip());
         let line = stream.line();
         let (handshake, answered) = (AtomicBool::new(false), Notify::new());
-        let requests = Streams::default();
         let service = service_fn(|request: Request<Incoming>| {
             begun.notify_one();
             let asks = headers::is_websocket(request.headers());
@@ -236,8 +250,8 @@ impl Proxy {
                 answer.map(|body| this.until_end_of(body))
             })
         });
+        // With 100 fields at most, hyper's own limit: with any other it would take room for them from the heap each time.
         let connection = http1::Builder::new()
-            .max_headers(MAX_HEADERS)
             .max_header_size(MAX_HEAD)
             .max_buf_size(MAX_HEAD)
             .serve_connection(Wire::new(stream), service)
@@ -246,7 +260,9 @@ impl Proxy {
         // A connection that has read nothing ends at once, and with it the request that lies in the
         // kernel. And what is answered from then on says `close`, with which a 101 is none to many clients.
         let drained = async {
-            begun.notified().await;
+            if !requests.has_answered() {
+                begun.notified().await;
+            }
             drain.cancelled().await;
             while handshake.load(Ordering::Relaxed) {
                 answered.notified().await;
@@ -288,11 +304,12 @@ impl Proxy {
             }
             let (proxy, way, stream) = (proxy.clone(), way.clone(), begun.begin());
             let client = client.clone();
-            async move {
+            // Boxed: it is moved several times before it begins.
+            Box::pin(async move {
                 let way = way.as_ref();
                 let answer = http::answer(&proxy, way, None, &client, None, request).await?;
                 Ok::<_, Unanswered>(answer.map(|body| stream.until_end_of(body)))
-            }
+            })
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())

@@ -97,6 +97,8 @@ pub struct Visit {
     /// Whether it was let go before Kubernetes said that the target is ready.
     early: bool,
     avoided: Option<SocketAddr>,
+    /// How often a target let it fall.
+    fallen: usize,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,8 @@ struct Seat(Arc<Room>);
 const TURNS: usize = 8;
 /// How often passing traffic is reported while the target may be falling asleep.
 const REPORT: Duration = Duration::from_secs(1);
+/// How often a request is sent again that a target let fall: it may be what makes targets fall.
+const REPLAYS: usize = 5;
 /// How long somebody who waits is kept when nobody speaks for the service any more: an ElastiService may be
 /// made anew.
 const RETURN: Duration = Duration::from_secs(10);
@@ -336,6 +340,7 @@ impl Room {
             held: None,
             early: false,
             avoided: None,
+            fallen: 0,
         }
     }
 
@@ -466,6 +471,19 @@ impl Visit {
         } else {
             Err(Turned::Late)
         }
+    }
+
+    /// It was sent and nothing came of it.
+    pub fn fell(&mut self) {
+        self.fallen += 1;
+    }
+
+    pub fn has_fallen(&self) -> bool {
+        self.fallen > 0
+    }
+
+    pub fn may_fall_again(&self) -> bool {
+        self.fallen < REPLAYS
     }
 
     fn choose(&self, endpoints: &Endpoints, port: &str) -> endpoint::Choice {

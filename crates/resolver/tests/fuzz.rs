@@ -119,6 +119,11 @@ fn the_parser_sees_no_message_that_the_check_has_not_seen() {
 }
 
 #[test]
+fn what_passes_as_bytes_is_what_every_parser_reads() {
+    holds("plain", properties::plain);
+}
+
+#[test]
 fn the_first_rule_that_matches_answers() {
     holds("probe", properties::probe);
 }

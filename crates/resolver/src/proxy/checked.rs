@@ -20,6 +20,8 @@ use tokio::{
 #[derive(Debug)]
 pub struct Checked {
     stream: TcpStream,
+    /// What somebody has read of it before.
+    read: Vec<u8>,
     framing: Framing,
     refused: Option<Refused>,
     line: Line,
@@ -49,11 +51,13 @@ const FAREWELL: Duration = Duration::from_secs(1);
 impl Checked {
     pub fn new(
         stream: TcpStream,
+        read: Vec<u8>,
         patience: Duration,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
             stream,
+            read,
             framing: Framing::default(),
             refused: None,
             line: Line::default(),
@@ -66,6 +70,16 @@ impl Checked {
 
     pub fn line(&self) -> Line {
         self.line.clone()
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.read.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        let later = self.read.split_off(self.read.len().min(buf.remaining()));
+        buf.put_slice(&self.read);
+        self.read = later;
+        Poll::Ready(Ok(()))
     }
 
     fn refuse(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
@@ -100,13 +114,13 @@ impl AsyncRead for Checked {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.line.is_tunnel() {
-            return Pin::new(&mut this.stream).poll_read(cx, buf);
+            return this.poll_more(cx, buf);
         }
         if this.refused.is_some() {
             return Poll::Ready(this.refuse(buf));
         }
         let before = buf.filled().len();
-        let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buf) else {
+        let Poll::Ready(read) = this.poll_more(cx, buf) else {
             return this.poll_slow(cx, buf);
         };
         let followed = this.framing.follow(&buf.filled()[before..]);

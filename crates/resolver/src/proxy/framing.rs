@@ -50,34 +50,60 @@ const MAX_DIGITS: usize = 16;
 // === impl Framing ===
 
 impl Framing {
+    /// One that is in the middle of a message, before its first chunk.
+    pub fn in_chunks() -> Self {
+        Self {
+            at: At::ChunkSize,
+            ..Self::default()
+        }
+    }
+
     pub fn follow(&mut self, bytes: &[u8]) -> Result<(), Ambiguous> {
         let mut passed = 0;
-        while let rest = &bytes[passed..]
-            && !rest.is_empty()
-        {
-            passed += match &mut self.at {
-                At::Body(left) => {
-                    let count = skip(left, rest);
-                    if *left == 0 {
-                        self.at = At::Start;
-                    }
-                    count
-                }
-                At::Chunk(left) => {
-                    let count = skip(left, rest);
-                    if *left == 0 {
-                        self.at = At::ChunkEnd;
-                    }
-                    count
-                }
-                _ => self.line(rest).ok_or_else(|| Ambiguous {
-                    // The parser gets all but the end of the line.
-                    after: passed + end(rest).unwrap_or_default(),
-                    in_head: matches!(self.at, At::Start | At::Head),
-                })?,
-            };
+        while passed < bytes.len() {
+            passed += self.step(bytes, passed)?;
         }
         Ok(())
+    }
+
+    /// How much of the bytes belongs to the message that has begun.
+    pub fn follow_message(&mut self, bytes: &[u8]) -> Result<usize, Ambiguous> {
+        let mut passed = 0;
+        while passed < bytes.len() && !self.is_between() {
+            passed += self.step(bytes, passed)?;
+        }
+        Ok(passed)
+    }
+
+    /// How much one line, or one body or chunk, takes of what has not passed.
+    fn step(&mut self, bytes: &[u8], passed: usize) -> Result<usize, Ambiguous> {
+        let rest = &bytes[passed..];
+        Ok(match &mut self.at {
+            At::Body(left) => {
+                let count = skip(left, rest);
+                if *left == 0 {
+                    self.at = At::Start;
+                }
+                count
+            }
+            At::Chunk(left) => {
+                let count = skip(left, rest);
+                if *left == 0 {
+                    self.at = At::ChunkEnd;
+                }
+                count
+            }
+            _ => self.line(rest).ok_or_else(|| Ambiguous {
+                // The parser gets all but the end of the line.
+                after: passed + end(rest).unwrap_or_default(),
+                in_head: matches!(self.at, At::Start | At::Head),
+            })?,
+        })
+    }
+
+    /// Whether one message has ended and nothing of the next has come.
+    pub fn is_between(&self) -> bool {
+        self.at == At::Start && self.begun.is_empty()
     }
 
     /// Whether a head has begun and not ended.
@@ -136,8 +162,7 @@ impl Framing {
             },
             (At::ChunkEnd, []) => At::ChunkSize,
             (At::Trailers, []) => At::Start,
-            (At::Trailers, [b' ' | b'\t', ..]) => return None,
-            (At::Trailers, _) => At::Trailers,
+            (At::Trailers, _) => is_field(line).then_some(At::Trailers)?,
             (At::ChunkEnd | At::Body(_) | At::Chunk(_), _) => return None,
         };
         Some(())
@@ -154,11 +179,11 @@ fn skip(left: &mut u64, bytes: &[u8]) -> usize {
     count
 }
 
-/// Of a chunk; extensions are for the parser to judge.
+/// Of a chunk, whatever extends it.
 fn size(line: &[u8]) -> Option<u64> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit());
-    let digits = &line[..digits.count()];
-    let well_formed = matches!(line[digits.len()..].trim_ascii_start(), [] | [b';', ..]);
+    let (digits, extension) = line.split_at(digits.count());
+    let well_formed = matches!(trimmed(extension), [] | [b';', ..]) && is_text(extension);
     if digits.len() > MAX_DIGITS || !well_formed {
         return None;
     }
@@ -210,6 +235,20 @@ impl Head {
     }
 }
 
+/// Of trailers. Those of a head are judged by the parser.
+fn is_field(line: &[u8]) -> bool {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let mut parts = line.splitn(2, |byte| *byte == b':');
+    let (name, value) = (parts.next().unwrap_or_default(), parts.next());
+    !name.is_empty() && name.iter().all(is_token) && value.is_some_and(is_text)
+}
+
+fn is_text(bytes: &[u8]) -> bool {
+    bytes
+        .iter()
+        .all(|byte| *byte == b'\t' || !byte.is_ascii_control())
+}
+
 fn value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let (given, rest) = line.split_at_checked(name.len())?;
     let value = rest.strip_prefix(b":")?;
@@ -223,7 +262,7 @@ fn trimmed(mut value: &[u8]) -> &[u8] {
     value
 }
 
-fn length(value: &[u8]) -> Option<u64> {
+pub(super) fn length(value: &[u8]) -> Option<u64> {
     let digits = value.iter().all(u8::is_ascii_digit);
     let text = str::from_utf8(value).ok().filter(|_| digits)?;
     text.parse().ok()
@@ -319,6 +358,14 @@ mod tests {
             "1\r\na\n",
             "0\r\nX: 1\r\n folded\r\n\r\n",
             "0\r\nX: 1\n\r\n",
+            "0\r\nX: 1\r2\r\n\r\n",
+            "0\r\nX\0: 1\r\n\r\n",
+            "0\r\nX Y: 1\r\n\r\n",
+            "0\r\nno colon\r\n\r\n",
+            "1\r\r\na\r\n",
+            "1\u{c}\r\na\r\n",
+            "1;x=\ry\r\na\r\n",
+            "1;x=\0\r\na\r\n",
         ] {
             let text = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}");
             let refused = followed(&text).expect_err(&text);

@@ -48,7 +48,7 @@ pub fn end_hop(headers: &mut HeaderMap) -> bool {
     let wants_trailers = te.is_some_and(|value| contains(value, "trailers"));
     let connection = headers.get_all(header::CONNECTION).iter();
     let named: Vec<HeaderName> = connection
-        .filter(|value| !is_usual(value))
+        .filter(|value| !is_usual(value.as_bytes()))
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
@@ -67,10 +67,10 @@ pub fn end_hop(headers: &mut HeaderMap) -> bool {
 }
 
 /// Of `Connection`: names no field that would not end here anyway.
-fn is_usual(value: &HeaderValue) -> bool {
+pub fn is_usual(value: &[u8]) -> bool {
     ["keep-alive", "close", "upgrade"]
         .iter()
-        .any(|usual| value.as_bytes().eq_ignore_ascii_case(usual.as_bytes()))
+        .any(|usual| value.eq_ignore_ascii_case(usual.as_bytes()))
 }
 
 /// No other upgrade is passed on: an offer of h2c is a way past whoever checks requests.
@@ -110,8 +110,10 @@ pub fn forwarded(headers: &mut HeaderMap, uri: &Uri, client: &HeaderValue) {
         headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
     }
     if !known.trace
-        && let Ok(trace) = HeaderValue::from_bytes(&new_trace())
+        && let Ok(mut trace) = HeaderValue::from_bytes(&new_trace())
     {
+        // HTTP/2 would remember each, and none comes twice.
+        trace.set_sensitive(true);
         headers.insert(TRACEPARENT, trace);
     }
 }
@@ -178,7 +180,7 @@ pub fn is_framed_once(headers: &HeaderMap) -> bool {
 }
 
 /// Version, trace, span, and that nobody has decided to record it. The names must only differ.
-fn new_trace() -> [u8; 55] {
+pub fn new_trace() -> [u8; 55] {
     let mut trace = *b"00-................................-................-00";
     for at in [3, 19, 36] {
         // Nobody is called 0.
@@ -192,7 +194,7 @@ fn new_trace() -> [u8; 55] {
 }
 
 /// Marks the answer to a request that had to wait.
-pub fn held(headers: &mut HeaderMap, waited: Duration, early: bool) {
+pub fn held(waited: Duration, early: bool) -> [(HeaderName, String); 2] {
     let milliseconds = waited.as_secs_f64() * 1e3;
     let what = if early {
         "held until its probes passed"
@@ -200,12 +202,10 @@ pub fn held(headers: &mut HeaderMap, waited: Duration, early: bool) {
         "held"
     };
     let timing = format!("elasti;dur={milliseconds:.1};desc=\"{what}\"");
-    if let Ok(timing) = HeaderValue::from_str(&timing) {
-        headers.append(SERVER_TIMING, timing);
-    }
-    if let Ok(held) = HeaderValue::from_str(&format!("{milliseconds:.0}ms")) {
-        headers.insert(HELD, held);
-    }
+    [
+        (SERVER_TIMING, timing),
+        (HELD, format!("{milliseconds:.0}ms")),
+    ]
 }
 
 // === impl Known ===

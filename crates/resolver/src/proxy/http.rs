@@ -38,9 +38,6 @@ enum Failed {
     Unanswered(Unanswered),
 }
 
-/// How often a request is sent again that a target let fall: it may be what makes targets fall.
-const REPLAYS: usize = 5;
-
 /// Answers one request. Whoever drops this frees the seat.
 pub(super) async fn answer(
     proxy: &Proxy,
@@ -76,12 +73,11 @@ pub(super) async fn answer(
         proxy.metrics.probed(&way.room, method, status);
         return Ok(answer);
     }
-    let (mut visit, turned) = match arrival {
-        Some(arrival) => (arrival.visit, arrival.turned),
+    let (mut visit, refusal) = match arrival {
+        Some(arrival) => (arrival.visit, arrival.refusal),
         None => (way.visit(), None),
     };
-    if let Some(turned) = turned {
-        let refusal = turned.into();
+    if let Some(refusal) = refusal {
         return Ok(proxy.refuse(Some(way), refusal, Some(&visit), &request));
     }
     if request.method() == Method::CONNECT {
@@ -202,7 +198,6 @@ async fn forward(
     let replayable = parts.method.is_idempotent() && !has_body;
     let copy = (replayable || (http2 && !has_body)).then(|| parts.clone());
     let mut request = addressed(Request::from_parts(parts, Either::Left(body)), http2);
-    let mut replays = 0;
     loop {
         // What it takes to wait is large, and boxed: most need not.
         let mut busy = match visit.endpoint_now(&way.port) {
@@ -214,7 +209,7 @@ async fn forward(
         } else {
             // What cannot be sent twice goes where no old connection can break.
             let upstreams = &proxy.upstreams;
-            let fresh = !replayable || replays > 0;
+            let fresh = !replayable || visit.has_fallen();
             upstreams.http1(&busy, !fresh, visit.deadline()).await
         };
         let Ok(mut connection) = connected else {
@@ -248,11 +243,11 @@ async fn forward(
             // The client's body could not be read to its end.
             (None, _) if failed.error().is_user() => return Err(Refusal::Malformed.into()),
             (None, Some(parts))
-                if replays < REPLAYS
+                if visit.may_fall_again()
                     && (is_untouched(failed.error()) || replayable && !connection.has_heard()) =>
             {
                 let again = Request::from_parts(parts.clone(), Either::Right(Empty::new()));
-                replays += 1;
+                visit.fell();
                 visit.failed(&busy)?;
                 addressed(again, http2)
             }
@@ -332,7 +327,11 @@ fn finish(
     let waited = visit.waited();
     proxy.metrics.held(&way.room, waited);
     if let Some(waited) = waited.filter(|_| proxy.settings.mark_held) {
-        headers::held(response.headers_mut(), waited, visit.was_early());
+        for (name, value) in headers::held(waited, visit.was_early()) {
+            if let Ok(value) = value.try_into() {
+                response.headers_mut().append(name, value);
+            }
+        }
     }
     if !way.room.is_serving() {
         return;

@@ -52,6 +52,10 @@ impl Streams {
         self.0.answered.cancelled().await;
     }
 
+    pub fn has_answered(&self) -> bool {
+        self.0.answered.is_cancelled()
+    }
+
     /// Resolves when there was no stream for `patience`, or for up to a quarter longer: a look now and then costs
     /// less than a timer for each stream.
     pub async fn idle(&self, patience: Duration) {

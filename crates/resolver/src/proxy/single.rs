@@ -59,7 +59,6 @@ impl Single {
     pub async fn new(stream: TcpStream) -> hyper::Result<Self> {
         let (stream, heard) = Listened::new(stream);
         let (sender, connection) = http1::Builder::new()
-            .max_headers(super::MAX_HEADERS)
             .max_buf_size(super::MAX_HEAD)
             .handshake(Wire::new(stream))
             .await?;

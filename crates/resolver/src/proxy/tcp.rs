@@ -1,9 +1,10 @@
 //! Connections that we do not look into: TLS, databases, anything.
 
 use super::{
-    BUFFER, Proxy,
+    Proxy,
     answer::Refusal,
     peek::{reminded, unless_left, within},
+    relay::relay,
 };
 use crate::{
     room::{Busy, Turned},
@@ -11,7 +12,7 @@ use crate::{
 };
 use std::{io, time::Duration};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes},
+    io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     task::yield_now,
     time::timeout,
@@ -38,8 +39,7 @@ impl Proxy {
                 return Box::pin(turn_away(client)).await;
             }
         };
-        let copied = copy_bidirectional_with_sizes(&mut client, &mut target, BUFFER, BUFFER).await;
-        if let Err(error) = copied {
+        if let Err(error) = relay(&mut client, &mut target).await {
             tracing::debug!(%error, "Connection ended");
         }
     }
@@ -77,10 +77,16 @@ async fn only_looks(client: &TcpStream) -> bool {
     matches!(looked, Some(Ok(0) | Err(_)))
 }
 
-/// Closes in order: bytes that nobody has read would make it a reset.
+/// For a client that was only looked at so far.
 pub(super) async fn turn_away(client: TcpStream) {
+    if let Ok(client) = reminded(client) {
+        see_off(client).await;
+    }
+}
+
+/// Closes in order: bytes that nobody has read would make it a reset.
+pub(super) async fn see_off(mut client: TcpStream) {
     let farewell = async {
-        let mut client = reminded(client)?;
         client.shutdown().await?;
         let mut unread = [0; 4096];
         while client.read(&mut unread).await? > 0 {}

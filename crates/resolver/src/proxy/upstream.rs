@@ -16,7 +16,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap, future::poll_fn, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration,
+    collections::BTreeMap, future::poll_fn, io, net::SocketAddr, pin::Pin, sync::Arc,
+    time::Duration,
 };
 use tokio::{
     net::TcpStream,
@@ -33,14 +34,15 @@ pub struct Upstreams(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    kept: Mutex<HashMap<SocketAddr, Kept>>,
+    kept: Mutex<BTreeMap<SocketAddr, Kept>>,
     tasks: TaskTracker,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The last used last.
+    /// The last used last, as below.
+    plain: Vec<(TcpStream, Instant)>,
     http1: Vec<(Single, Instant)>,
     /// As few as can carry all requests; whoever dials one makes the others wait for it.
     http2: Arc<AsyncMutex<Vec<Multiplexed>>>,
@@ -71,7 +73,7 @@ const MOST_KEPT: usize = 256;
 /// others on its connection.
 const MOST_STREAMS: usize = 256;
 /// What a target may send of a body before its client takes it: of one stream, and of all together.
-const STREAM_WINDOW: u32 = 64 * 1024;
+const STREAM_WINDOW: u32 = 128 * 1024;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS as u32 * STREAM_WINDOW;
 /// A target that has died without a word is noticed.
 const PING: Duration = Duration::from_secs(10);
@@ -140,6 +142,7 @@ impl Upstreams {
     /// What is only kept for later is given back at once.
     fn let_go(&self) {
         for kept in self.0.kept.lock().values_mut() {
+            kept.plain.clear();
             kept.http1.clear();
         }
     }
@@ -257,6 +260,27 @@ impl Upstreams {
         }
     }
 
+    /// One that nothing but bytes went through.
+    pub fn take_plain(&self, address: SocketAddr) -> Option<TcpStream> {
+        let mut kept = self.0.kept.lock();
+        let idle = &mut kept.get_mut(&address)?.plain;
+        loop {
+            let (stream, _) = idle.pop()?;
+            if is_open(&stream) {
+                return Some(stream);
+            }
+        }
+    }
+
+    pub fn give_back_plain(&self, address: SocketAddr, stream: TcpStream) {
+        let now = Instant::now();
+        let mut kept = self.0.kept.lock();
+        let idle = &mut kept.entry(address).or_default().plain;
+        if idle.len() < MOST_KEPT {
+            idle.push((stream, now));
+        }
+    }
+
     /// Lets a connection go on without us: it becomes a tunnel, or still takes a body.
     pub fn let_go_of(&self, single: Single) {
         single.finish(&self.0.tasks);
@@ -267,18 +291,26 @@ impl Upstreams {
         loop {
             sleep(KEEP / 2).await;
             let now = Instant::now();
+            let is_fresh = |since: &Instant| now.duration_since(*since) < KEEP;
             self.0.kept.lock().retain(|_, kept| {
-                kept.http1.retain_mut(|(single, since)| {
-                    now.duration_since(*since) < KEEP && single.is_open()
-                });
+                kept.plain
+                    .retain(|(stream, since)| is_fresh(since) && is_open(stream));
+                kept.http1
+                    .retain_mut(|(single, since)| is_fresh(since) && single.is_open());
                 let in_use = kept.http2.try_lock().map_or(true, |mut open| {
                     open.retain(|connection| connection.is_worth_keeping(now));
                     !open.is_empty()
                 });
-                !kept.http1.is_empty() || in_use
+                !kept.plain.is_empty() || !kept.http1.is_empty() || in_use
             });
         }
     }
+}
+
+/// A target that has not been asked has nothing to say.
+fn is_open(stream: &TcpStream) -> bool {
+    let said = stream.try_read(&mut [0]);
+    said.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// The first that can carry one more.

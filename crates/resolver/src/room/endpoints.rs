@@ -1,12 +1,12 @@
 use super::endpoint::Endpoint;
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
 
 /// What is ready behind a service.
 #[derive(Debug, Default)]
 pub struct Endpoints {
-    /// By the name of the port.
-    pub(super) by_port: HashMap<Arc<str>, Vec<Arc<Endpoint>>>,
+    /// By the name of the port. They are few, and looked for with every request.
+    pub(super) by_port: BTreeMap<Arc<str>, Vec<Arc<Endpoint>>>,
     /// The names that the service's ports have now, which are not for ever.
     pub(super) names: Vec<(u16, Arc<str>)>,
     /// Since when nobody speaks for the service.
