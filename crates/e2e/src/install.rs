@@ -89,7 +89,17 @@ pub fn rolled_out(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> 
         &deployment,
         "--timeout=120s",
     ];
-    kubectl(cluster, &wait, "")
+    kubectl(cluster, &wait, "").with_context(|| pods(cluster, namespace))
+}
+
+/// What a person would look at next.
+fn pods(cluster: &Cluster, namespace: &str) -> String {
+    let get = ["-n", namespace, "get", "pods"];
+    let told = cluster
+        .command("kubectl")
+        .and_then(|mut kubectl| Ok(kubectl.args(get).output()?));
+    let table = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    format!("pods of {namespace}:\n{}", table.unwrap_or_default())
 }
 
 fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> Result<()> {

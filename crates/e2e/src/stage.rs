@@ -73,9 +73,11 @@ impl<K> Known for K where
 // === impl Stage ===
 
 impl<'a> Stage<'a> {
+    /// With a resolver that is ready: an operator that sees none for 10 s wakes whatever sleeps.
     pub async fn set(place: &'a Place) -> Result<Self> {
         let stage = Self::empty(place).await?;
         stage.resolvers(1).await?;
+        stage.has_ready("elasti-resolver-service", 1).await?;
         Ok(stage)
     }
 

@@ -112,7 +112,8 @@ impl Meter {
     pub fn triggers(&self) -> Value {
         json!([{"type": "prometheus", "metadata": {
             "serverAddress": self.url(),
-            "query": "requests",
+            // A busy machine may miss a scrape, after which there would be no figure until the next.
+            "query": "last_over_time(requests[10s])",
             "threshold": 1,
             "healthCheck": false,
         }}])

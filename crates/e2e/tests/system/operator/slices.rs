@@ -2,7 +2,7 @@ use anyhow::{Context, Result, ensure};
 use elasti_api::{Mode, Phase, names};
 use elasti_e2e::stage::{Stage, service};
 use futures::future::try_join_all;
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, discovery::v1::EndpointSlice};
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::api::DeleteParams;
 use serde_json::json;
 use tokio::time::Instant;
@@ -84,7 +84,8 @@ fn new_resolvers_are_soon_in_every_slice() -> Result<()> {
         }
         for replicas in [3, 1] {
             stage.resolvers(replicas).await?;
-            let since = resolvers_are_ready(&stage, replicas).await?;
+            stage.has_ready("elasti-resolver-service", replicas).await?;
+            let since = Instant::now();
             let ready = usize::try_from(replicas)?;
             let names = all.iter().flat_map(|service| slices_of(service));
             try_join_all(names.map(|name| lists(&stage, name, ready))).await?;
@@ -135,18 +136,6 @@ async fn lists(stage: &Stage<'_>, slice: String, count: usize) -> Result<Endpoin
     stage
         .until::<EndpointSlice>(&slice, &what, |slice| slice.endpoints.len() == count)
         .await
-}
-
-/// The moment at which the cluster itself says so.
-async fn resolvers_are_ready(stage: &Stage<'_>, count: i32) -> Result<Instant> {
-    let are_ready = |deployment: &Deployment| {
-        let status = deployment.status.as_ref();
-        status.and_then(|status| status.ready_replicas) == Some(count)
-    };
-    stage
-        .until("elasti-resolver-service", "ready pods", are_ready)
-        .await?;
-    Ok(Instant::now())
 }
 
 fn slices_of(service: &str) -> [String; 2] {
