@@ -12,6 +12,7 @@ mod kind;
 pub mod kubeelasti;
 mod measured;
 mod namespace;
+mod paused;
 mod place;
 mod pod_process;
 pub mod report;
@@ -28,6 +29,7 @@ pub use self::{
     kind::{establish, scalable},
     measured::measured,
     namespace::Namespace,
+    paused::Paused,
     place::Place,
     pod_process::{has_files, kill_pod_process},
     running::{Running, built},

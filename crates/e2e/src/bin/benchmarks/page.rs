@@ -48,7 +48,8 @@ KubeElasti, which is what its version 0.1.30 was seen to do on such a machine. R
 carry over to another machine. A figure is the median of what was measured, unless it says otherwise; the spread is
 from the least to the most. All of it is in [figures.csv](figures.csv), each single measurement in
 [samples.csv](samples.csv). The programs are in `target/<platform>/measure` after `make bench`.
-While the operator is measured kube-proxy is stopped: no traffic passes, and it would take a core from the API server.
+While the operator is measured kube-proxy stands still: no traffic passes, and it would take a core from the API server.
+While the resolver is measured so do kubelet, containerd, controllers and scheduler.
 
 {}
 

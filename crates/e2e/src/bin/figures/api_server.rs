@@ -1,15 +1,18 @@
 //! What the API server itself says of who writes and who watches.
 
 use anyhow::{Context, Result};
-use kube::Client;
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, Client, api::ListParams};
 use std::{collections::BTreeMap, fmt, time::Duration};
 use tokio::time;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const CALM: Duration = Duration::from_secs(3);
 const WRITES: [&str; 5] = ["POST", "PUT", "PATCH", "APPLY", "DELETE"];
-/// Heartbeats: of kubelets, and of whoever leads something.
-const HEARTBEATS: [&str; 2] = ["leases", "nodes"];
+/// Heartbeats: of kubelets, and of whoever leads something. And events: controllers tell of what they find, again and again.
+const OF_OTHERS: [&str; 3] = ["leases", "nodes", "events"];
+/// By what the operator's own are told from theirs.
+const ITS_EVENTS: &str = "reportingComponent=elasti-operator";
 
 /// Requests by what they are about, such as `PATCH elastiservices/status`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,9 +34,23 @@ impl ApiServer<'_> {
     pub(crate) async fn writes(&self) -> Result<Requests> {
         let is_write = |labels: &BTreeMap<&str, &str>| {
             WRITES.contains(labels.get("verb").unwrap_or(&""))
-                && !HEARTBEATS.contains(labels.get("resource").unwrap_or(&""))
+                && !OF_OTHERS.contains(labels.get("resource").unwrap_or(&""))
         };
-        self.requests("apiserver_request_total", is_write).await
+        let mut requests = self.requests("apiserver_request_total", is_write).await?;
+        let told = self.told_by_operator().await?;
+        requests.0.insert("events of the operator".into(), told);
+        Ok(requests)
+    }
+
+    /// What was told of again is one event, with a number.
+    async fn told_by_operator(&self) -> Result<f64> {
+        let events: Api<Event> = Api::all(self.0.clone());
+        let its = ListParams::default().fields(ITS_EVENTS);
+        let times = |event: &Event| {
+            let series = event.series.as_ref().and_then(|series| series.count);
+            f64::from(series.unwrap_or(1))
+        };
+        Ok(events.list(&its).await?.iter().map(times).sum())
     }
 
     async fn requests(

@@ -4,7 +4,7 @@ use crate::{Cli, prometheus, resolver::Resolver};
 use anyhow::{Context, Result};
 use elasti_api::ElastiService;
 use elasti_cluster::Cluster;
-use elasti_e2e::{Namespace, Running, built, establish, scalable};
+use elasti_e2e::{Namespace, Paused, Running, built, establish, scalable};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::{
     authentication::v1::TokenRequest, core::v1::ServiceAccount, rbac::v1::RoleBinding,
@@ -13,10 +13,6 @@ use kube::{
     Api, Client, CustomResourceExt, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
     config::{AuthInfo, Kubeconfig},
-};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
 };
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -38,6 +34,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) resolver: Resolver,
     pub(crate) triggers: bool,
     _prometheus: Option<Running>,
+    /// It belongs on nodes with traffic: for ten thousand services it takes a core that is the API server's here.
+    _data_plane: Paused,
 }
 
 // === impl Stage ===
@@ -62,7 +60,6 @@ impl<'a> Stage<'a> {
             home.name(),
             cluster.describe()
         );
-        pause_data_plane(cluster)?;
         let kubeconfig = match cluster.kubeconfig() {
             Some(path) => Some(with_token(&client, home.name(), &path).await?),
             None => None,
@@ -75,6 +72,7 @@ impl<'a> Stage<'a> {
                 .triggers
                 .then(|| prometheus::start(cluster))
                 .transpose()?,
+            _data_plane: Paused::parts(cluster, &["kube-proxy"])?,
             routing: &cli.routing,
             triggers: cli.triggers,
             cluster,
@@ -105,15 +103,6 @@ impl<'a> Stage<'a> {
             .await?;
         self.home.delete(&self.client).await
     }
-}
-
-/// It belongs on nodes with traffic: for ten thousand services it takes a core that is the API server's here.
-fn pause_data_plane(cluster: &Cluster) -> Result<()> {
-    let all = cluster.processes().into_iter();
-    for (id, _) in all.filter(|(_, name)| name == "kube-proxy") {
-        kill(Pid::from_raw(id), Signal::SIGSTOP)?;
-    }
-    Ok(())
 }
 
 /// That of the cluster, for an account that may do everything in one namespace.

@@ -37,7 +37,7 @@ pub(crate) enum Role {
         address: SocketAddr,
         connections: usize,
         fresh: bool,
-        seconds: u64,
+        milliseconds: u64,
     },
     /// Moves one body.
     Body {
@@ -111,8 +111,11 @@ async fn client(role: Role) -> Result<()> {
             address,
             connections,
             fresh,
-            seconds,
-        } => load::play(address, connections, fresh, Duration::from_secs(seconds)).await,
+            milliseconds,
+        } => {
+            let long = Duration::from_millis(milliseconds);
+            load::play(address, connections, fresh, long).await
+        }
         Role::Body {
             address,
             way,

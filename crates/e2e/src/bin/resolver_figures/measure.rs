@@ -10,7 +10,7 @@ mod start;
 use crate::{Cli, Part, stage::Stage};
 use anyhow::Result;
 use elasti_cluster::Cluster;
-use elasti_e2e::report::Report;
+use elasti_e2e::{Paused, report::Report};
 use std::net::SocketAddr;
 
 struct Measurement<'a> {
@@ -18,13 +18,24 @@ struct Measurement<'a> {
     report: &'a mut Report,
 }
 
+/// Nothing is deployed here, and no traffic passes through services.
+const IDLE: [&str; 5] = [
+    "containerd",
+    "kube-controller",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubelet",
+];
+
 pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Result<()> {
     let stage = Stage::set(cluster, cli).await?;
+    let paused = Paused::parts(cluster, &IDLE)?;
     let mut measurement = Measurement {
         stage: &stage,
         report,
     };
     let outcome = measurement.parts(cli).await;
+    drop(paused);
     if cli.keep || !cluster.is_local() {
         stage.clear().await?;
     }

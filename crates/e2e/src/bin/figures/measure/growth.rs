@@ -87,6 +87,7 @@ impl Measurement<'_> {
         time::sleep(REST).await;
         let cpu = 100.0 * (operator.cpu()? - cpu) / REST.as_secs_f64();
         let writes = self.api_server.writes().await?.beyond(&writes);
+        eprintln!("  {writes}");
         let figure = format!("{}: CPU at rest", self.count());
         self.report
             .add(figure, cpu, "% of a core", Goal::Below(2.0));
@@ -119,6 +120,7 @@ impl Measurement<'_> {
         self.add_time("restart", "restart", done, &operator)?;
         self.settle().await?;
         let writes = self.api_server.writes().await?.beyond(&before);
+        eprintln!("  {writes}");
         let figure = format!("{}: API writes after restart", self.count());
         let goal = Goal::AtMost(0.0);
         self.report

@@ -45,7 +45,7 @@ impl Measurement<'_> {
             address,
             connections: 1,
             fresh: false,
-            seconds: 1,
+            milliseconds: 1_000,
         };
         let mut client = Helper::start(self.stage, Core::Any, role)?;
         Ok(client.says::<Passed>().await?.median)

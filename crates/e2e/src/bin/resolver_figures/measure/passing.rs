@@ -13,9 +13,10 @@ use anyhow::{Context, Result};
 use elasti_e2e::report::Goal;
 
 /// Many and short: a neighbour who disturbs one of them does not move the median.
-const ROUNDS: usize = 5;
-/// Whom no goal names: they have every other round.
+const ROUNDS: usize = 11;
+/// From here on those whom no goal names: they have one round in so many.
 const OTHERS: usize = 2;
+const SELDOM: usize = 5;
 
 /// What one round of one rival showed.
 #[derive(Clone, Copy)]
@@ -41,7 +42,7 @@ impl Measurement<'_> {
             for round in 0..ROUNDS {
                 for turn in 0..rounds.len() {
                     let which = (round + turn) % rounds.len();
-                    if which >= OTHERS && round % 2 > 0 {
+                    if which >= OTHERS && round % SELDOM > 0 {
                         continue;
                     }
                     let seen = self.round(case, &rivals.all[which]).await;
@@ -74,7 +75,11 @@ impl Measurement<'_> {
     fn compare(&mut self, case: &Case, rivals: &[Rival; 4], rounds: &[Rounds; 4]) -> f64 {
         let [ours, haproxy, ..] = rounds;
         let ratios = |theirs: &Rounds, value: fn(&Round) -> f64| -> Vec<f64> {
-            let step = if theirs.len() < haproxy.len() { 2 } else { 1 };
+            let step = if theirs.len() < haproxy.len() {
+                SELDOM
+            } else {
+                1
+            };
             let pairs = theirs.iter().zip(haproxy.iter().step_by(step));
             pairs
                 .map(|(one, other)| value(one) / value(other))

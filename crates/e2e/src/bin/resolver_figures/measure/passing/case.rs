@@ -38,7 +38,8 @@ pub(super) struct Went {
     pub(super) seconds: f64,
 }
 
-const SECONDS: u64 = 1;
+const MILLISECONDS: u64 = 400;
+const SECONDS: f64 = MILLISECONDS as f64 / 1e3;
 const CONNECTIONS: usize = 64;
 const REQUESTS: &str = "requests/s";
 const MIB: &str = "MiB/s";
@@ -93,12 +94,12 @@ impl Case {
                     address,
                     connections: CONNECTIONS,
                     fresh: matches!(self.what, What::Fresh),
-                    seconds: SECONDS,
+                    milliseconds: MILLISECONDS,
                 };
                 let passed: Passed = helped(stage, role).await?;
                 Ok(Went {
                     per_second: passed.per_second,
-                    seconds: SECONDS as f64,
+                    seconds: SECONDS,
                 })
             }
         }
@@ -111,8 +112,8 @@ impl Case {
                 Ok(Went::moved(mib, seconds))
             }
             What::Small | What::Fresh => Ok(Went {
-                per_second: h2load::many(stage, rival.http2, SECONDS).await?,
-                seconds: SECONDS as f64,
+                per_second: h2load::many(stage, rival.http2, MILLISECONDS).await?,
+                seconds: SECONDS,
             }),
         }
     }

@@ -12,7 +12,7 @@ const CONNECTIONS: &str = "8";
 const STREAMS: &str = "16";
 
 /// Small requests in a second.
-pub(super) async fn many(stage: &Stage<'_>, address: SocketAddr, seconds: u64) -> Result<f64> {
+pub(super) async fn many(stage: &Stage<'_>, address: SocketAddr, milliseconds: u64) -> Result<f64> {
     let said = run(
         stage,
         &[
@@ -21,7 +21,7 @@ pub(super) async fn many(stage: &Stage<'_>, address: SocketAddr, seconds: u64) -
             "--max-concurrent-streams",
             STREAMS,
             "--warm-up-time=300ms",
-            &format!("--duration={seconds}"),
+            &format!("--duration={milliseconds}ms"),
             &format!("http://{address}/"),
         ],
     )
