@@ -31,7 +31,7 @@ pub use self::{
     namespace::Namespace,
     paused::Paused,
     place::Place,
-    pod_process::{has_files, kill_pod_process},
+    pod_process::{is_alive, kill_pod_process},
     running::{Running, built},
     trial::Trial,
     usage::{Memory, Usage},

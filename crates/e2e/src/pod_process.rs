@@ -27,12 +27,32 @@ pub fn kill_pod_process(pod: &str) -> Result<Pid> {
 }
 
 /// Whether a process still has what it had open. One that was killed takes connections until it is torn down, which can
-/// take a while where many want to run.
-pub fn has_files(id: Pid) -> bool {
+/// take a while where many want to run; its list of files is empty before the last of them is closed, and only then is
+/// the last thread dead.
+pub fn is_alive(id: Pid) -> bool {
     let threads = fs::read_dir(format!("/proc/{id}/task"));
     let mut threads = threads.into_iter().flatten().flatten();
     threads.any(|thread| {
-        let open = fs::read_dir(thread.path().join("fd"));
-        open.is_ok_and(|mut open| open.next().is_some())
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The name before it may have any letter.
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+        state.is_some_and(|state| !state.starts_with(['Z', 'X']))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn one_that_was_torn_down_is_dead_though_nobody_has_asked_for_its_end() {
+        let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+        let id = Pid::from_raw(process.id().try_into().unwrap());
+        assert!(is_alive(id));
+        process.kill().unwrap();
+        while is_alive(id) {}
+        process.wait().unwrap();
+        assert!(!is_alive(id), "nor is one that is no more");
+    }
 }

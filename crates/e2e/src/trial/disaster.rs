@@ -1,6 +1,6 @@
 use super::{canary::Canary, ledger::now, loss::Failure};
 use crate::{
-    has_files, kill_pod_process,
+    is_alive, kill_pod_process,
     stage::{PATIENCE, Stage},
 };
 use anyhow::{Context, Result, ensure};
@@ -122,7 +122,7 @@ impl Disasters {
                 let whom = any_resolver(stage, lot).await?;
                 let id = kill_pod_process(&whom)?;
                 self.ended.borrow_mut().push(None);
-                while has_files(id) {
+                while is_alive(id) {
                     sleep(GLANCE).await;
                 }
                 if let Some(last) = self.ended.borrow_mut().last_mut() {
