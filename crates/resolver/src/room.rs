@@ -99,6 +99,8 @@ pub struct Visit {
     avoided: Option<SocketAddr>,
     /// How often a target let it fall.
     fallen: usize,
+    /// Whether the operator is to hear of it where it need not wait.
+    counts: bool,
 }
 
 #[derive(Debug)]
@@ -341,6 +343,7 @@ impl Room {
             early: false,
             avoided: None,
             fallen: 0,
+            counts: true,
         }
     }
 
@@ -439,6 +442,12 @@ impl Visit {
         self
     }
 
+    /// It is no use of the service, and keeps nothing awake.
+    pub fn without_count(mut self) -> Self {
+        self.counts = false;
+        self
+    }
+
     pub fn room(&self) -> &Arc<Room> {
         &self.room
     }
@@ -492,7 +501,9 @@ impl Visit {
 
     /// The endpoint with the least to do, if there is one and nobody has to wait.
     pub fn endpoint_now(&self, port: &str) -> Option<Busy> {
-        self.room.report();
+        if self.counts {
+            self.room.report();
+        }
         match self.choose(&self.room.endpoints.borrow(), port) {
             endpoint::Choice::This(busy) if self.seat.is_none() => Some(busy),
             _ => None,

@@ -11,6 +11,7 @@ use crate::{
     room::{Busy, Turned, Visit},
     route::{Speaks, Way},
 };
+use elasti_api::probe::ProbeAnswer;
 use elasti_core::probe;
 use http::{
     HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
@@ -68,14 +69,22 @@ pub(super) async fn answer(
             }
         }
     };
-    if let Some(answer) = probed(way, &request) {
+    let probed = probed(way, &request);
+    if let Some(answer) = probed
+        && !way.room.is_awake()
+    {
+        let answer = answer::probe(answer, request.method());
         let (method, status) = (request.method(), answer.status());
         proxy.metrics.probed(&way.room, method, status);
         return Ok(answer);
     }
-    let (mut visit, refusal) = match arrival {
+    let (visit, refusal) = match arrival {
         Some(arrival) => (arrival.visit, arrival.refusal),
         None => (way.visit(), None),
+    };
+    let mut visit = match probed {
+        Some(_) => visit.without_count(),
+        None => visit,
     };
     if let Some(refusal) = refusal {
         return Ok(proxy.refuse(Some(way), refusal, Some(&visit), &request));
@@ -138,9 +147,9 @@ pub(super) async fn answer(
     }
 }
 
-/// In the target's name, while it sleeps, without waking it.
-fn probed(way: &Way, request: &Request<Incoming>) -> Option<Response<Answer>> {
-    if way.rules.is_empty() || way.room.is_awake() {
+/// What a rule answers in the target's name while it sleeps, without waking it.
+fn probed<'a>(way: &'a Way, request: &Request<Incoming>) -> Option<&'a ProbeAnswer> {
+    if way.rules.is_empty() {
         return None;
     }
     let headers = request.headers();
@@ -156,8 +165,7 @@ fn probed(way: &Way, request: &Request<Incoming>) -> Option<Response<Answer>> {
         query: request.uri().query(),
         any_header: &any_header,
     };
-    let answer = way.rules.answer(&asked)?;
-    Some(answer::probe(answer, request.method()))
+    way.rules.answer(&asked)
 }
 
 /// Makes the head one of our own. An upgrade is for later.

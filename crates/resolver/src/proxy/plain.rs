@@ -197,8 +197,9 @@ impl Passage<'_> {
     async fn answer(&mut self, asked: &Asked) -> Result<(), End> {
         let first = self.came.first.take();
         let Arrival { mut visit, refusal } = first.unwrap_or_else(|| self.road.way.visit().into());
-        let is_probed = !self.road.way.rules.is_empty() && !self.road.way.room.is_awake();
-        if refusal.is_some() || is_probed {
+        // What a rule matches is answered in the target's name, or does not count as use.
+        let may_be_probe = !self.road.way.rules.is_empty() && !self.road.way.room.is_serving();
+        if refusal.is_some() || may_be_probe {
             return self.leave_to_parser(visit, refusal);
         }
         loop {

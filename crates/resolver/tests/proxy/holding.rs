@@ -304,6 +304,32 @@ async fn a_probe_is_answered_in_the_sleepers_name_and_wakes_nobody() {
 }
 
 #[tokio::test]
+async fn a_probe_keeps_nobody_from_falling_asleep() {
+    let probes = json!([{
+        "path": {"type": "Exact", "value": "/healthz"},
+        "response": {"status": 200, "body": "asleep"},
+    }]);
+    let (mut stage, _target) = Stage::awake(Setting {
+        rules: rules(probes),
+        ..Setting::default()
+    })
+    .await;
+    for path in ["/healthz", "http://web.shop/healthz"] {
+        let answer = match path.starts_with('/') {
+            true => http1(stage.address).await.send_request(get(path)).await,
+            false => http2(stage.address).await.send_request(get(path)).await,
+        };
+        let answer = text(answer.unwrap()).await;
+        assert_eq!(answer, "GET /healthz ", "its target is up, and answers");
+        let told = stage.knocks.try_recv();
+        assert!(told.is_err(), "{path} was told to the operator as traffic");
+    }
+    let answer = http1(stage.address).await.send_request(get("/x")).await;
+    assert_eq!(text(answer.unwrap()).await, "GET /x ");
+    assert!(stage.knocks.try_recv().is_ok(), "this is traffic");
+}
+
+#[tokio::test]
 async fn a_sleepers_answer_has_a_body_where_one_may_be() {
     let mut stage = Stage::with(Setting {
         rules: rules(json!([
