@@ -37,8 +37,17 @@ pub fn gated(name: &str, replicas: i32, image: &str) -> Value {
 impl Stage<'_> {
     /// Lets a pod of a gated workload be ready.
     pub async fn open(&self, name: &str) -> Result<Target> {
+        self.set_gate(name, "True").await
+    }
+
+    /// Lets it be ready no more.
+    pub async fn shut(&self, name: &str) -> Result<Target> {
+        self.set_gate(name, "False").await
+    }
+
+    async fn set_gate(&self, name: &str, open: &str) -> Result<Target> {
         let target = self.target(name).await?;
-        let open = json!({"status": {"conditions": [{"type": GATE, "status": "True"}]}});
+        let open = json!({"status": {"conditions": [{"type": GATE, "status": open}]}});
         self.api::<Pod>()
             .patch_status(
                 &target.pod,

@@ -15,5 +15,7 @@ mod services;
 mod sleeping;
 mod slices;
 mod targets;
+mod transitions;
+mod triggers;
 mod wake_server;
 mod waking;
