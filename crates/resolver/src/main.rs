@@ -8,7 +8,11 @@ use clap::Parser;
 use elasti_resolver::{Parts, listen};
 use elasti_runtime::{admin, client, logs, readiness::Readiness, sentry, shutdown};
 use kube::Config;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::{
+    fcntl::{FcntlArg, fcntl},
+    sys::resource::{Resource, getrlimit, setrlimit},
+    unistd::close,
+};
 use prometheus::Registry;
 use std::{io, iter, process::ExitCode, sync::Arc, thread, time::Duration};
 use tokio::runtime::{self, Runtime};
@@ -68,14 +72,25 @@ fn raise_open_files(connections: usize) -> Result<()> {
     if now < most {
         setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
     }
-    if usize::try_from(most).is_ok_and(|most| most / 2 < connections) {
+    let needed = u64::try_from(connections)?.saturating_mul(2);
+    if most < needed {
         tracing::info!(
             files = most,
             connections,
             "Fewer files may be open than all connections and their targets need"
         );
     }
-    Ok(())
+    reserve_files(needed.min(most))
+}
+
+/// The kernel's table of them, 8 bytes each, doubles when it is full. Whoever opens the next file waits for milliseconds
+/// then, and so do all who share its thread: in the middle of a release. It never shrinks.
+fn reserve_files(count: u64) -> Result<()> {
+    let last = i32::try_from(count.saturating_sub(1))?;
+    Ok(close(fcntl(
+        io::stderr(),
+        FcntlArg::F_DUPFD_CLOEXEC(last),
+    )?)?)
 }
 
 async fn work(cli: Cli) -> Result<()> {
@@ -118,4 +133,22 @@ async fn work(cli: Cli) -> Result<()> {
 /// All metrics of a resolver are registered.
 fn no_pages() -> admin::Pages {
     Arc::new(|| Box::new(iter::empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_table_of_files_need_not_grow_any_more() {
+        let size = || -> u64 {
+            let status = fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+            line.unwrap().trim().parse().unwrap()
+        };
+        assert!(size() < 3_000);
+        reserve_files(3_000).unwrap();
+        assert!(size() >= 3_000);
+    }
 }

@@ -49,7 +49,8 @@ carry over to another machine. A figure is the median of what was measured, unle
 from the least to the most. All of it is in [figures.csv](figures.csv), each single measurement in
 [samples.csv](samples.csv). The programs are in `target/<platform>/measure` after `make bench`.
 While the operator is measured kube-proxy stands still: no traffic passes, and it would take a core from the API server.
-While the resolver is measured so do kubelet, containerd, controllers and scheduler.
+While the resolver is measured so do kubelet, containerd, controllers and scheduler; controllers and scheduler do while
+wakes in a second are counted.
 
 {}
 

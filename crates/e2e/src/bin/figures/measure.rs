@@ -26,7 +26,7 @@ struct Measurement<'a> {
 
 /// Where those are created at once that are looked at one by one.
 const BEFORE_MANY: usize = 100;
-const SIZES: [usize; 5] = [10, 100, 1_000, 5_000, 10_000];
+const SIZES: [usize; 6] = [1, 10, 100, 1_000, 5_000, 10_000];
 
 pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Result<()> {
     let stage = Stage::set(cluster, cli).await?;

@@ -3,7 +3,7 @@
 use super::Measurement;
 use crate::{operator::Operator, population::targets, witness::Scales};
 use anyhow::Result;
-use elasti_e2e::report::Goal;
+use elasti_e2e::{Paused, report::Goal};
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::{
     Api,
@@ -16,11 +16,15 @@ use tokio::time::Instant;
 /// Of the sleeping, so many are woken at once.
 const WAKES: usize = 2_000;
 const AT_ONCE: usize = 64;
+/// They still go through what was made before, and have no part in a wake of these targets.
+const OTHERS: [&str; 2] = ["kube-controller", "kube-scheduler"];
 
 impl Measurement<'_> {
     pub(super) async fn wakes(&mut self, operator: &Operator) -> Result<()> {
         self.report
             .part("Wakes in a second", "elasti-figures --only growth,wakes");
+        let _paused = Paused::parts(self.stage.cluster, &OTHERS)?;
+        self.calm().await?;
         let mut names: Vec<String> = self.proxied.asleep().await?.into_iter().collect();
         names.sort();
         names.truncate(WAKES);

@@ -26,7 +26,7 @@ struct Released {
 impl Measurement<'_> {
     pub(super) async fn burst(&mut self) -> Result<()> {
         self.report.part(
-            "A burst from zero: held requests, and an endpoint that appears",
+            "A burst from zero: held requests, and an endpoint that appears; the resolver on a core of its own",
             "elasti-resolver-figures --only burst",
         );
         let mut target = Helper::target(self.stage, Core::Any).await?;

@@ -106,7 +106,7 @@ impl Measurement<'_> {
             count,
             streams,
         };
-        let mut clients = Helper::start(self.stage, Core::Any, role)?;
+        let mut clients = Helper::start(self.stage, Core::Helping, role)?;
         clients.says::<Prepared>().await?;
         resolver.holds(others + count).await?;
         Ok(clients)
