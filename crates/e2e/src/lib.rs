@@ -115,7 +115,9 @@ fn test_on(
             Ok(outcome) => outcome.unwrap_or_else(|_| Err(anyhow!("an assertion failed"))),
             Err(_) => Err(anyhow!("it did not end within {longest:?}")),
         };
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
+            // In short: it is told whole at the end of all that is there to look at.
+            eprintln!("--- {name}: {error}");
             place.dump();
         }
         let left = place.leave().await;

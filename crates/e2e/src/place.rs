@@ -19,7 +19,7 @@ use std::{
 };
 
 const ECHO_IMAGE: &str = "elasti.local/echo:test";
-/// Of what kubectl tells, in a failure.
+/// Of what kubectl or a log tells, in a failure.
 const LINES: usize = 150;
 
 /// Where a test runs: a namespace of its own on the cluster.
@@ -199,13 +199,13 @@ impl Place {
                 .is_some_and(|ending| ending == "log")
             {
                 let text = fs::read_to_string(file.path()).unwrap_or_default();
-                eprintln!("--- {}\n{text}", file.path().display());
+                eprintln!("--- {}\n{}", file.path().display(), last_lines(&text));
             }
         }
     }
 }
 
-/// Of a service that slept for the fiftieth time nobody reads all events.
+/// Of a service that slept for the fiftieth time nobody reads all events, nor all that was logged.
 fn last_lines(text: &str) -> &str {
     let before = text.rmatch_indices('\n').nth(LINES);
     before.map_or(text, |(at, _)| &text[at + 1..])

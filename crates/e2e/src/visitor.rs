@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use futures::{SinkExt, StreamExt, channel::mpsc};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::{
-    Request,
+    Request, Response,
     body::{Bytes, Frame, Incoming},
     client::conn::http1::SendRequest,
 };
@@ -64,8 +64,10 @@ pub struct Identity(CertifiedKey<KeyPair>);
 pub struct Visitor {
     address: IpAddr,
     tls: TlsConnector,
-    kept: Mutex<Option<SendRequest<Full<Bytes>>>>,
+    kept: Mutex<Option<Kept>>,
 }
+
+type Kept = SendRequest<Full<Bytes>>;
 
 // === impl Manner ===
 
@@ -176,27 +178,21 @@ impl Visitor {
         is(answer.body(), &format!("POST /\n{body}"))
     }
 
-    /// Goes on with the connection of last time. If that dies under it, it asks again on a new one, as
-    /// clients that keep connections do (RFC 9110, 9.2.2).
+    /// Goes on with the connection of last time. If that dies before it brings an answer, it asks again on a new one,
+    /// as clients that keep connections do (RFC 9110, 9.2.2).
     async fn kept_alive(&self) -> Result<()> {
         let kept = self.kept.lock().take();
-        let answer = match kept {
-            Some(kept) => self.once_more(kept).await.ok(),
+        let begun = match kept {
+            Some(kept) => once_more(kept).await.ok(),
             None => None,
         };
-        match answer {
-            Some(answer) => is(&answer, "GET /again\n"),
-            None => {
-                let answer = self.once_more(http1(self.at(HTTP)).await?).await?;
-                is(&answer, "GET /again\n")
-            }
-        }
-    }
-
-    async fn once_more(&self, mut connection: SendRequest<Full<Bytes>>) -> Result<String> {
-        let answer = text(connection.send_request(get("/again")?).await?).await?;
+        let (answer, connection) = match begun {
+            Some(begun) => begun,
+            None => once_more(http1(self.at(HTTP)).await?).await?,
+        };
+        is(&text(answer).await?, "GET /again\n")?;
         *self.kept.lock() = Some(connection);
-        Ok(answer)
+        Ok(())
     }
 
     async fn http2(&self) -> Result<()> {
@@ -293,6 +289,11 @@ async fn say(mut stream: TcpStream, words: &[u8]) -> Result<()> {
     stream.read_to_end(&mut answer).await?;
     ensure!(answer == words, "{answer:?}");
     Ok(())
+}
+
+async fn once_more(mut connection: Kept) -> Result<(Response<Incoming>, Kept)> {
+    let answer = connection.send_request(get("/again")?).await?;
+    Ok((answer, connection))
 }
 
 async fn frame(body: &mut Incoming) -> Result<Frame<Bytes>> {

@@ -320,6 +320,15 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_setting_explains_itself() {
+        for setting in Cli::command().get_arguments() {
+            let name = setting.get_id();
+            assert!(setting.get_help().is_some(), "nothing is said of {name}");
+        }
+    }
 
     #[test]
     fn a_range_of_ports_is_two_numbers() {

@@ -246,6 +246,15 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_setting_explains_itself() {
+        for setting in Cli::command().get_arguments() {
+            let name = setting.get_id();
+            assert!(setting.get_help().is_some(), "nothing is said of {name}");
+        }
+    }
 
     #[test]
     fn durations_are_written_in_seconds_or_as_in_go_and_have_an_end() {

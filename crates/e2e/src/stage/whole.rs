@@ -83,6 +83,12 @@ impl<'a> Cast<'a> {
         self
     }
 
+    /// As the resolver has it by itself, or from a variable.
+    pub fn without_resolver_flag(mut self, name: &str) -> Self {
+        self.resolver.remove(name);
+        self
+    }
+
     pub fn resolver_variable(mut self, name: &'static str, value: impl ToString) -> Self {
         self.resolver_variables.insert(name, value.to_string());
         self

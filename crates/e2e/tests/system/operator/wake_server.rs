@@ -3,6 +3,7 @@ use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase};
 use elasti_e2e::stage::{Gate, Meter, Operator, Rule, Setting, Stage, metric, workload};
 use hyper::Method;
 use serde_json::{Value, json};
+use std::fs;
 
 const KNOCK: &str = "/informer/incoming-request";
 
@@ -19,6 +20,16 @@ fn knocks_are_answered_in_the_words_of_the_contract() -> Result<()> {
         ensure!(answer.status() == 200, "an unknown service is no error");
         let body: Value = serde_json::from_str(answer.body())?;
         assert_eq!(body, json!({"message": "Request received successfully!"}));
+        for _ in 0..9 {
+            operator.knock("nobody").await?;
+        }
+        let unknown = [("result", "unknown_service")];
+        let counted = read(&operator, "elasti_operator_knock_counter", &unknown).await?;
+        assert_eq!(counted, 10.0);
+        let log = format!("operator-{}.log", operator.port());
+        let log = fs::read_to_string(place.folder().join(log))?;
+        let warned = log.matches("that no ElastiService names").count();
+        assert_eq!(warned, 1, "{log}");
 
         for method in [Method::GET, Method::PUT, Method::DELETE] {
             let answer = operator.send(method, KNOCK, &[], knock.clone()).await?;

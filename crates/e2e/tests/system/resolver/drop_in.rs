@@ -46,7 +46,7 @@ fn what_was_written_for_kubeelasti_works_unchanged() -> Result<()> {
             .flag("metrics-secure", false)
             .flag("enable-http2", false)
             .variable("POLLING_INTERVAL", "1s");
-        let mut cast = Cast::default();
+        let mut cast = Cast::default().without_resolver_flag("request-timeout");
         for (name, value) in COMMON {
             operator = operator.variable(name, value);
             cast = cast.resolver_variable(name, value);

@@ -18,11 +18,18 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::{convert::Infallible, io::Cursor, net::SocketAddr, sync::Arc};
+use std::{
+    convert::Infallible,
+    io::{self, Cursor, ErrorKind},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, join},
-    net::{TcpSocket, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     task::JoinSet,
+    time::sleep,
 };
 
 /// What came.
@@ -38,11 +45,16 @@ pub(crate) struct Tally {
 /// As many as the kernel grants.
 const BACKLOG: u32 = 65_535;
 
+/// The target before this one was killed, and may not be torn down yet.
+const LOOK: Duration = Duration::from_millis(10);
+
 pub(super) async fn play(address: SocketAddr) -> Result<()> {
-    let socket = TcpSocket::new_v4()?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    let listener = socket.listen(BACKLOG)?;
+    let listener = loop {
+        match listen(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => sleep(LOOK).await,
+            listener => break listener?,
+        }
+    };
     say(&Prepared)?;
     let tally: Arc<Mutex<Tally>> = Arc::default();
     let mut connections = JoinSet::new();
@@ -63,6 +75,13 @@ pub(super) async fn play(address: SocketAddr) -> Result<()> {
             }
         }
     }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 async fn serve(mut stream: TcpStream, tally: Arc<Mutex<Tally>>) -> Result<()> {
