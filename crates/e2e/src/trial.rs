@@ -4,12 +4,14 @@ mod canary;
 mod disaster;
 mod ledger;
 mod loss;
+mod slices;
 
 use self::{
     canary::Canary,
     disaster::Disasters,
     ledger::{Ledger, now},
     loss::{Failure, Loss},
+    slices::Slices,
 };
 
 use crate::{
@@ -46,12 +48,13 @@ pub struct Trial<'a> {
     farewell: u32,
     seed: u64,
     disasters: Disasters,
+    slices: Slices,
 }
 
 /// Nobody else comes when all of this has been; who is under way is waited for.
 #[derive(Clone, Copy)]
 struct Goal {
-    /// How often each has to sleep that does not sleep by chance.
+    /// How often each has to sleep.
     cycles: usize,
     /// Of disasters.
     rounds: usize,
@@ -88,10 +91,11 @@ impl<'a> Trial<'a> {
             farewell,
             seed,
             disasters: Disasters::default(),
+            slices: Slices::default(),
         })
     }
 
-    /// Of three services, two fall asleep at least so many times, and one when it can.
+    /// Each of three services falls asleep at least so many times.
     pub async fn run(&self, cycles: usize) -> Result<()> {
         let services = self.deploy_all().await?;
         let goal = Goal { cycles, rounds: 0 };
@@ -139,18 +143,23 @@ impl<'a> Trial<'a> {
         goal: Goal,
         chances: Chances,
     ) -> Result<()> {
-        tokio::try_join!(
-            self.by_trigger(trigger, goal, chances.trigger),
-            self.by_somebody(somebody, goal),
-            self.by_chance(chance, goal, chances.chance)
-        )?;
-        Ok(())
+        let cycles = async {
+            tokio::try_join!(
+                self.by_trigger(trigger, goal, chances.trigger),
+                self.by_somebody(somebody, goal),
+                self.by_chance(chance, goal, chances.chance)
+            )
+        };
+        tokio::select! {
+            done = cycles => done.map(drop),
+            () = self.slices.follow(self.stage) => Ok(()),
+        }
     }
 
     fn is_over(&self, goal: Goal) -> bool {
         self.ledger.slept(Self::BY_TRIGGER) >= goal.cycles
             && self.ledger.slept(Self::BY_SOMEBODY) >= goal.cycles
-            && self.ledger.slept(Self::BY_CHANCE) > 0
+            && self.ledger.slept(Self::BY_CHANCE) >= goal.cycles
             && self.disasters.rounds() >= goal.rounds
     }
 
@@ -174,15 +183,18 @@ impl<'a> Trial<'a> {
             .await
     }
 
-    /// Somebody else scales it to zero, while it is used without a pause. Where nobody can be told of that, because
-    /// the API server is away, its last pods have to do: they must not be those of an earlier time.
+    /// Somebody else scales it to zero, while it is used without a pause.
     async fn by_somebody(&self, service: &Service, goal: Goal) -> Result<()> {
         let (name, stage) = (service.name, self.stage);
         let cycles = async {
             loop {
                 let serves = async || stage.reaches_as(name, Phase::Awake, Mode::Serve).await;
                 self.stubbornly(serves).await?;
-                self.stubbornly(async || self.none_ends(name).await).await?;
+                if goal.rounds > 0 {
+                    // Where nobody can be told, because the API server is away, its last pods have to do: they must not
+                    // be those of an earlier time.
+                    self.stubbornly(async || self.none_ends(name).await).await?;
+                }
                 self.stubbornly(async || stage.scale(name, 0).await).await?;
                 let woken = async || stage.until(name, "awake", is_up).await;
                 self.stubbornly(woken).await?;
@@ -296,6 +308,7 @@ impl<'a> Trial<'a> {
                     waited: since.elapsed(),
                     began,
                     ended: now(),
+                    slices: self.slices.of(service.name),
                 });
             }
             self.ledger.asks_again(failure);

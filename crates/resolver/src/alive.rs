@@ -19,3 +19,12 @@ pub(crate) fn watch_over(socket: &impl AsFd, silence: Duration) {
         tracing::debug!(%error, "Cannot watch over a connection");
     }
 }
+
+/// Where nothing of what is sent is taken for so long, the other side is gone: many may share a connection, and nobody is
+/// asked while something is under way.
+pub(crate) fn give_up_after(socket: &impl AsFd, silence: Duration) {
+    let most = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
+    if let Err(error) = setsockopt(socket, sockopt::TcpUserTimeout, &most) {
+        tracing::debug!(%error, "Cannot limit how long a connection is waited for");
+    }
+}

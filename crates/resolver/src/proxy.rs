@@ -2,12 +2,14 @@
 
 pub mod answer;
 mod checked;
+mod coming;
 pub mod framing;
 mod headers;
 mod heard;
 mod http;
 mod idle;
 mod line;
+mod multiplexed;
 pub mod peek;
 pub mod plain;
 mod relay;
@@ -15,6 +17,7 @@ mod scratch;
 mod sieve;
 mod single;
 mod tcp;
+mod upload;
 pub mod upstream;
 mod wire;
 
@@ -46,6 +49,7 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use std::{
+    error::Error,
     future::pending,
     net::SocketAddr,
     pin::pin,
@@ -98,6 +102,8 @@ struct Arrival {
     visit: Visit,
     refusal: Option<Refusal>,
 }
+
+type BoxError = Box<dyn Error + Send + Sync>;
 
 const MAX_HEAD: usize = 64 * 1024;
 /// Of HTTP/2, on one connection.

@@ -10,7 +10,7 @@ use std::{
 /// Longer than a pod needs, and an API server.
 const SLOW: Duration = Duration::from_secs(30);
 /// So many losses are told one by one.
-const TOLD: usize = 20;
+const TOLD: usize = 8;
 
 /// What came of all that was asked.
 #[derive(Default)]

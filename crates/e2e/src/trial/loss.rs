@@ -1,3 +1,4 @@
+use super::slices::Change;
 use crate::Manner;
 use jiff::Timestamp;
 use std::{error::Error, fmt, io, time::Duration};
@@ -12,6 +13,8 @@ pub(super) struct Loss {
     pub(super) waited: Duration,
     pub(super) began: Timestamp,
     pub(super) ended: Timestamp,
+    /// What became of the service's endpoints before.
+    pub(super) slices: Vec<Change>,
 }
 
 /// What a client sees of it.
@@ -50,7 +53,10 @@ impl fmt::Display for Loss {
             self.began,
             self.ended,
             self.why
-        )
+        )?;
+        self.slices
+            .iter()
+            .try_for_each(|change| write!(f, "\n  {change}"))
     }
 }
 

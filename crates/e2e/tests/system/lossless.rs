@@ -6,7 +6,7 @@ use elasti_e2e::{
 
 const CYCLES: usize = 50;
 /// Seconds in which a data plane drops what ends.
-const FAREWELL: u32 = 6;
+const FAREWELL: u32 = 10;
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]
@@ -16,12 +16,8 @@ fn nothing_is_lost_however_often_a_service_falls_asleep_and_wakes() -> Result<()
         let meter = Meter::idle(place).await?;
         let trial = Trial::new(&whole.stage, meter.triggers(), FAREWELL)?;
         trial.conclude(trial.run(CYCLES).await)?;
-        for (name, times) in [
-            (Trial::BY_TRIGGER, CYCLES),
-            (Trial::BY_SOMEBODY, CYCLES),
-            (Trial::BY_CHANCE, 1),
-        ] {
-            ensure!(trial.ledger.slept(name) >= times, "{name}: {trial}");
+        for name in [Trial::BY_TRIGGER, Trial::BY_SOMEBODY, Trial::BY_CHANCE] {
+            ensure!(trial.ledger.slept(name) >= CYCLES, "{name}: {trial}");
         }
         Ok(())
     })

@@ -7,6 +7,7 @@ mod drain;
 mod drop_in;
 mod dying;
 mod early;
+mod families;
 mod host;
 mod hpa;
 mod http;

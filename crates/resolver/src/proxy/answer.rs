@@ -1,11 +1,11 @@
 //! Answers of our own: refusals, and those given in a sleeping target's name.
 
-use super::{single::Single, upstream::Upstreams};
+use super::{BoxError, coming::Coming, single::Single, upstream::Upstreams};
 use crate::room::Busy;
 use elasti_api::probe::ProbeAnswer;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
 use serde_json::json;
 use std::{
     pin::Pin,
@@ -38,7 +38,7 @@ pub enum Refusal {
 pub enum Answer {
     /// The target's, which has one thing to do until its end.
     Target {
-        body: Incoming,
+        body: Coming,
         carrier: Option<Carrier>,
     },
     Own(Full<Bytes>),
@@ -223,18 +223,16 @@ fn own(status: StatusCode, kind: &'static str, body: String) -> Response<Answer>
 
 impl Body for Answer {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut *self {
             Self::Target { body, carrier } => {
-                match carrier.as_mut().and_then(|carrier| carrier.single.as_mut()) {
-                    Some(single) => single.poll_frame(cx, body),
-                    None => Pin::new(body).poll_frame(cx),
-                }
+                let carrier = carrier.as_mut();
+                body.poll_frame(cx, carrier.and_then(|carrier| carrier.single.as_mut()))
             }
             Self::Own(body) => Pin::new(body)
                 .poll_frame(cx)

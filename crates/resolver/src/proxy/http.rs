@@ -3,9 +3,11 @@
 use super::{
     Arrival, Leave, Proxy,
     answer::{self, Answer, Asked, Carrier, Refusal, Refused},
+    coming::Coming,
     headers,
     line::Line,
-    upstream::Sent,
+    upload::{Sent, Upload},
+    upstream::How,
 };
 use crate::{
     room::{Busy, Turned, Visit},
@@ -21,7 +23,7 @@ use http::{
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
-use std::{error::Error, sync::Arc};
+use std::{mem, sync::Arc};
 
 /// Why a request gets no answer at all.
 #[derive(Debug, thiserror::Error)]
@@ -195,7 +197,7 @@ async fn forward(
     line: Option<&Line>,
     parts: Parts,
     body: Incoming,
-) -> Result<(Response<Incoming>, Carrier), Failed> {
+) -> Result<(Response<Coming>, Carrier), Failed> {
     let http2 = match way.speaks {
         Speaks::Http1 => false,
         Speaks::Http2 => true,
@@ -205,7 +207,13 @@ async fn forward(
     let has_body = !body.is_end_stream();
     let replayable = parts.method.is_idempotent() && !has_body;
     let copy = (replayable || (http2 && !has_body)).then(|| parts.clone());
-    let mut request = addressed(Request::from_parts(parts, Either::Left(body)), http2);
+    let body = if has_body {
+        Either::Left(Upload::new(body, multiplexed))
+    } else {
+        Either::Right(Empty::new())
+    };
+    let mut request = addressed(Request::from_parts(parts, body), http2);
+    let mut given_back = false;
     loop {
         // What it takes to wait is large, and boxed: most need not.
         let mut busy = match visit.endpoint_now(&way.port) {
@@ -217,7 +225,7 @@ async fn forward(
         } else {
             // What cannot be sent twice goes where no old connection can break.
             let upstreams = &proxy.upstreams;
-            let fresh = !replayable || visit.has_fallen();
+            let fresh = !replayable || visit.has_fallen() || given_back;
             upstreams.http1(&busy, !fresh, visit.deadline()).await
         };
         let Ok(mut connection) = connected else {
@@ -225,7 +233,7 @@ async fn forward(
             continue;
         };
         // Boxed, as above: whoever waits should not carry the room for it.
-        let mut failed = match Box::pin(connection.send(request)).await {
+        let failed = match Box::pin(connection.send(request)).await {
             Ok(response) if !headers::is_framed_once(response.headers()) => {
                 return Err(Refusal::Broken.into());
             }
@@ -246,28 +254,41 @@ async fn forward(
             }
             Err(failed) => failed,
         };
-        request = match (failed.take_message(), &copy) {
-            (Some(unsent), _) => unsent,
-            // The client's body could not be read to its end.
-            (None, _) if failed.error().is_user() => return Err(Refusal::Malformed.into()),
-            (None, Some(parts))
-                if visit.may_fall_again()
-                    && (is_untouched(failed.error()) || replayable && !connection.has_heard()) =>
-            {
-                let again = Request::from_parts(parts.clone(), Either::Right(Empty::new()));
-                visit.fell();
-                visit.failed(&busy)?;
-                addressed(again, http2)
+        let again = || {
+            let request = Request::from_parts(copy.clone()?, Either::Right(Empty::new()));
+            Some(addressed(request, http2))
+        };
+        let untouched = matches!(failed.how, How::Untouched);
+        let next = match failed.how {
+            How::Unsent(request) => {
+                // A connection that was kept may have ended meanwhile, a new one has not.
+                if mem::replace(&mut given_back, true) {
+                    busy.shun();
+                }
+                request.map(|request| *request).or_else(again)
             }
-            (None, _) if multiplexed && is_untouched(failed.error()) => {
+            How::Untouched | How::Died if untouched || replayable => {
+                visit.fell();
+                if visit.may_fall_again() {
+                    again()
+                } else {
+                    None
+                }
+            }
+            How::GivenUp if multiplexed => return Err(Unanswered::Left.into()),
+            How::GivenUp => return Err(Refusal::Malformed.into()),
+            How::Untouched | How::Died | How::Broken => None,
+        };
+        let Some(next) = next else {
+            if multiplexed && untouched {
                 let refused = h2::Reason::REFUSED_STREAM.into();
                 return Err(Unanswered::Refused(refused).into());
             }
-            (None, _) => {
-                tracing::debug!(error = %failed.error(), "A target broke the connection");
-                return Err(Refusal::Broken.into());
-            }
+            tracing::debug!(error = %failed.error, "A target broke the connection");
+            return Err(Refusal::Broken.into());
         };
+        visit.failed(&busy)?;
+        request = next;
     }
 }
 
@@ -280,21 +301,14 @@ async fn found(way: &Way, visit: &mut Visit, line: Option<&Line>) -> Result<Busy
     Ok(found?)
 }
 
-/// Whether the target says that it did nothing with a request, whatever that was: by a GOAWAY that names an
-/// earlier one as its last, or in so many words.
-fn is_untouched(error: &hyper::Error) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref());
-    cause.is_some_and(|cause: &h2::Error| {
-        let refused = cause.reason() == Some(h2::Reason::REFUSED_STREAM);
-        cause.is_remote() && (cause.is_go_away() || refused)
-    })
-}
-
 /// The form in which the target's protocol gives the address.
 fn addressed(mut request: Request<Sent>, http2: bool) -> Request<Sent> {
     let path = request.uri().path_and_query().cloned();
     let mut uri = http::uri::Parts::default();
     if http2 {
+        // It knows no upgrades.
+        request.headers_mut().remove(header::CONNECTION);
+        request.headers_mut().remove(header::UPGRADE);
         let host = request.headers_mut().remove(header::HOST);
         let known = request.uri().authority().cloned();
         let named = host.and_then(|host| host.as_bytes().try_into().ok());
@@ -330,7 +344,7 @@ fn finish(
     visit: &Visit,
     version: Version,
     leave: Option<Leave>,
-    response: &mut Response<Incoming>,
+    response: &mut Response<Coming>,
 ) {
     let waited = visit.waited();
     proxy.metrics.held(&way.room, waited);

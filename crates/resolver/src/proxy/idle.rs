@@ -1,6 +1,6 @@
 //! Whether a client's connection has anything to do.
 
-use super::answer::Answer;
+use super::{BoxError, answer::Answer};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use std::{
     mem,
@@ -94,12 +94,12 @@ impl Drop for Stream {
 
 impl Body for Answered {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

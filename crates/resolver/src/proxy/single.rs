@@ -2,7 +2,7 @@
 
 use super::{
     heard::{Heard, Listened},
-    upstream::Sent,
+    upload::Sent,
     wire::Wire,
 };
 use futures::task::AtomicWaker;

@@ -1,33 +1,29 @@
 //! Connections to targets: new ones, and those that are kept for the next request.
 
-use super::{sieve::Sieve, single::Single};
+use super::{
+    BoxError,
+    coming::Coming,
+    multiplexed::{Multiplexed, Share},
+    single::Single,
+    upload::Sent,
+};
 use crate::{
-    alive::watch_over,
+    alive::{give_up_after, watch_over},
     metrics::{Dialled, Metrics},
     room::{Busy, Lease},
 };
+use h2::Reason;
 use http::{Request, Response};
-use http_body_util::{Either, Empty};
-use hyper::{
-    body::{Bytes, Incoming},
-    client::conn::{TrySendError, http2},
-};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::TrySendError;
 use nix::errno::Errno;
 use parking_lot::Mutex;
-use std::{
-    collections::BTreeMap, future::poll_fn, io, net::SocketAddr, pin::Pin, sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     net::TcpStream,
-    sync::{Mutex as AsyncMutex, watch},
+    sync::Mutex as AsyncMutex,
     time::{Instant, sleep, timeout_at},
 };
 use tokio_util::task::TaskTracker;
-
-/// What is sent to a target: the client's body, or that of a request which is sent again.
-pub type Sent = Either<Incoming, Empty<Bytes>>;
 
 #[derive(Clone, Debug)]
 pub struct Upstreams(Arc<Shared>);
@@ -49,18 +45,30 @@ struct Kept {
 }
 
 #[derive(Debug)]
-struct Multiplexed {
-    sender: http2::SendRequest<Sent>,
-    lease: Lease,
-    /// How many streams the target allows; none before it has said so.
-    most: watch::Receiver<usize>,
-    used: Instant,
+pub enum Connection {
+    Http1(Single),
+    Http2(Share),
+}
+
+/// A request that was not answered.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Fallen {
+    pub error: BoxError,
+    pub how: How,
 }
 
 #[derive(Debug)]
-pub enum Connection {
-    Http1(Single),
-    Http2(http2::SendRequest<Sent>, Lease),
+pub enum How {
+    /// It did not leave. It is given back if it is not the sender's to copy.
+    Unsent(Option<Box<Request<Sent>>>),
+    /// The target did nothing with it, whatever it was.
+    Untouched,
+    /// The connection died before any of an answer came.
+    Died,
+    /// The client's body could not be read to its end.
+    GivenUp,
+    Broken,
 }
 
 /// One attempt to dial; the next ready endpoint may be quicker.
@@ -69,14 +77,6 @@ const DIAL: Duration = Duration::from_secs(2);
 const KEEP: Duration = Duration::from_secs(10);
 /// How many are kept for one address.
 const MOST_KEPT: usize = 256;
-/// Streams of one HTTP/2 connection, if the target allows so many. A slow reader takes room away from the
-/// others on its connection.
-const MOST_STREAMS: usize = 256;
-/// What a target may send of a body before its client takes it: of one stream, and of all together.
-const STREAM_WINDOW: u32 = 128 * 1024;
-const CONNECTION_WINDOW: u32 = MOST_STREAMS as u32 * STREAM_WINDOW;
-/// A target that has died without a word is noticed.
-const PING: Duration = Duration::from_secs(10);
 /// After so long a silence a target is asked whether it is still there.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Before files, ports or memory are asked for again.
@@ -187,11 +187,10 @@ impl Upstreams {
         deadline: Instant,
     ) -> io::Result<Connection> {
         let mut open = timeout_at(deadline, slot.lock()).await?;
-        open.retain(|connection| !connection.sender.is_closed());
+        open.retain_mut(|connection| !connection.is_closed());
         // Whoever dialled the last has sent its request by now, or soon will.
-        if let Some(last) = open.last_mut() {
-            let said = last.most.wait_for(|most| *most > 0);
-            let _ = timeout_at(deadline.min(Instant::now() + DIAL), said).await;
+        if let Some(last) = open.last() {
+            let _ = timeout_at(deadline.min(Instant::now() + DIAL), last.is_known()).await;
         }
         if let Some(lent) = lend(&mut open) {
             return Ok(lent);
@@ -200,44 +199,13 @@ impl Upstreams {
         if endpoint.is_shunned() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let connection = self.new_http2(endpoint, deadline).await?;
-        let lent = connection.lend();
-        open.push(connection);
-        Ok(lent)
-    }
-
-    async fn new_http2(&self, endpoint: &Busy, deadline: Instant) -> io::Result<Multiplexed> {
         let stream = self.dial(endpoint, deadline).await?;
-        let handshake = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .initial_max_send_streams(0)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buf_size(super::SEND_BUFFER)
-            .max_header_list_size(super::MAX_HEAD as u32)
-            .keep_alive_interval(PING)
-            .keep_alive_timeout(PING)
-            .handshake(TokioIo::new(Sieve::of_target(stream)))
-            .await;
-        let (sender, mut connection) = handshake.map_err(io::Error::other)?;
-        let (allowed, most) = watch::channel(0);
-        let carry = poll_fn(move |cx| {
-            let ended = Pin::new(&mut connection).poll(cx);
-            let now = connection.current_max_send_streams();
-            allowed.send_if_modified(|known| std::mem::replace(known, now) != now);
-            ended
-        });
-        self.0.tasks.spawn(async move {
-            if let Err(error) = carry.await {
-                tracing::debug!(%error, "Connection to a target ended");
-            }
-        });
-        Ok(Multiplexed {
-            sender,
-            lease: Lease::default(),
-            most,
-            used: Instant::now(),
-        })
+        give_up_after(&stream, SILENCE);
+        let connection = Multiplexed::new(stream, &self.0.tasks).await;
+        let mut connection = connection.map_err(io::Error::other)?;
+        let lent = connection.lend_anyway();
+        open.push(connection);
+        Ok(Connection::Http2(lent))
     }
 
     fn take(&self, address: SocketAddr) -> Option<Single> {
@@ -298,7 +266,10 @@ impl Upstreams {
                 kept.http1
                     .retain_mut(|(single, since)| is_fresh(since) && single.is_open());
                 let in_use = kept.http2.try_lock().map_or(true, |mut open| {
-                    open.retain(|connection| connection.is_worth_keeping(now));
+                    open.retain_mut(|connection| {
+                        let wanted = connection.is_in_use() || is_fresh(&connection.used());
+                        wanted && !connection.is_closed()
+                    });
                     !open.is_empty()
                 });
                 !kept.plain.is_empty() || !kept.http1.is_empty() || in_use
@@ -315,27 +286,8 @@ fn is_open(stream: &TcpStream) -> bool {
 
 /// The first that can carry one more.
 fn lend(open: &mut [Multiplexed]) -> Option<Connection> {
-    let connection = open.iter_mut().find(|connection| connection.has_room())?;
-    connection.used = Instant::now();
-    Some(connection.lend())
-}
-
-// === impl Multiplexed ===
-
-impl Multiplexed {
-    fn has_room(&self) -> bool {
-        let most = *self.most.borrow();
-        self.lease.others() < most.min(MOST_STREAMS) && !self.sender.is_closed()
-    }
-
-    fn lend(&self) -> Connection {
-        Connection::Http2(self.sender.clone(), self.lease.clone())
-    }
-
-    fn is_worth_keeping(&self, now: Instant) -> bool {
-        let in_use = self.lease.others() > 0 || now.duration_since(self.used) < KEEP;
-        in_use && !self.sender.is_closed()
-    }
+    let lent = open.iter_mut().find_map(Multiplexed::lend)?;
+    Some(Connection::Http2(lent))
 }
 
 // === impl Connection ===
@@ -345,7 +297,7 @@ impl Connection {
     pub fn lease(&self) -> Option<Lease> {
         match self {
             Self::Http1(_) => None,
-            Self::Http2(_, lease) => Some(lease.clone()),
+            Self::Http2(share) => Some(share.lease()),
         }
     }
 
@@ -353,26 +305,68 @@ impl Connection {
     pub fn single(self) -> Option<Single> {
         match self {
             Self::Http1(single) => Some(single),
-            Self::Http2(..) => None,
+            Self::Http2(_) => None,
         }
     }
 
-    /// Whether an answer has begun to the request that was sent last. Of HTTP/2 only whole heads are told of.
-    pub fn has_heard(&self) -> bool {
+    pub async fn send(&mut self, request: Request<Sent>) -> Result<Response<Coming>, Fallen> {
         match self {
-            Self::Http1(single) => single.has_heard(),
-            Self::Http2(..) => false,
+            Self::Http1(single) => match single.send(request).await {
+                Ok(answer) => Ok(answer.map(Coming::Http1)),
+                Err(failed) => Err(Fallen::http1(failed, single.has_heard())),
+            },
+            Self::Http2(share) => Ok(share.send(request).await?.map(Coming::Http2)),
+        }
+    }
+}
+
+// === impl Fallen ===
+
+impl Fallen {
+    pub fn unsent(request: Option<Request<Sent>>, error: h2::Error) -> Self {
+        Self {
+            error: error.into(),
+            how: How::Unsent(request.map(Box::new)),
         }
     }
 
-    /// Gives a request back that did not leave.
-    pub async fn send(
-        &mut self,
-        request: Request<Sent>,
-    ) -> Result<Response<Incoming>, Box<TrySendError<Request<Sent>>>> {
-        match self {
-            Self::Http1(single) => single.send(request).await.map_err(Box::new),
-            Self::Http2(sender, _) => sender.try_send_request(request).await.map_err(Box::new),
+    fn http1(mut failed: TrySendError<Request<Sent>>, heard: bool) -> Self {
+        let unsent = failed.take_message();
+        let error = failed.into_error();
+        let how = match unsent {
+            Some(request) => How::Unsent(Some(Box::new(request))),
+            None if error.is_user() => How::GivenUp,
+            None if heard => How::Broken,
+            None => How::Died,
+        };
+        Self {
+            how,
+            error: error.into(),
+        }
+    }
+
+    pub fn given_up(error: BoxError) -> Self {
+        Self {
+            error,
+            how: How::GivenUp,
+        }
+    }
+}
+
+impl From<h2::Error> for Fallen {
+    /// A target says so itself by a GOAWAY that names an earlier request as its last, or in so many words.
+    fn from(error: h2::Error) -> Self {
+        let refused = error.reason() == Some(Reason::REFUSED_STREAM);
+        let how = if error.is_remote() && (error.is_go_away() || refused) {
+            How::Untouched
+        } else if error.is_io() {
+            How::Died
+        } else {
+            How::Broken
+        };
+        Self {
+            how,
+            error: error.into(),
         }
     }
 }

@@ -11,6 +11,7 @@ mod holding;
 mod http;
 mod limits;
 mod malformed;
+mod multiplexed;
 mod plain;
 mod ports;
 mod protocols;

@@ -215,10 +215,10 @@ async fn streaming(source: mpsc::Receiver<Bytes>) -> (SocketAddr, JoinSet<()>) {
     .await
 }
 
-type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
 /// A target of either protocol whose answers have bodies of any kind.
-async fn serving<F, R>(answer: F) -> (SocketAddr, JoinSet<()>)
+pub(crate) async fn serving<F, R>(answer: F) -> (SocketAddr, JoinSet<()>)
 where
     F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Response<AnyBody>> + Send + 'static,

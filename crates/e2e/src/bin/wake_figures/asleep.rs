@@ -9,7 +9,7 @@ use elasti_e2e::{
 
 const CYCLES: usize = 10;
 /// Seconds in which a data plane drops what ends.
-const FAREWELL: u32 = 4;
+const FAREWELL: u32 = 10;
 
 pub(crate) async fn measure(stage: &Stage<'_>, report: &mut Report) -> Result<()> {
     report.part(
