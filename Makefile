@@ -154,7 +154,7 @@ rules: ## Write the PrometheusRule anew after a change of the alerts
 	@cd config/monitoring; rule=$$(sed '/^spec:/q' prometheusrule.yaml; sed '/^#/d; s/^./  &/' alerts.yaml); echo "$$rule" > prometheusrule.yaml
 
 $(CERTIFICATES):
-	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates >/dev/null
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -oDPkg::Lock::Timeout=600 -y -qq --no-install-recommends ca-certificates >/dev/null
 
 # What compiles for the other architecture: Rust's library for it, and Debian's compiler.
 .PHONY: cross
@@ -163,7 +163,7 @@ cross:
 	@rustup target list --installed | grep -qx $(TARGET) || rustup target add $(TARGET)
 	@command -v $(CPU_$(ARCH))-linux-gnu-gcc >/dev/null || { \
 	  echo "Installing gcc-$(COMPILER)"; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc-$(COMPILER) libc6-dev-$(ARCH)-cross >/dev/null; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -oDPkg::Lock::Timeout=600 -y -qq --no-install-recommends gcc-$(COMPILER) libc6-dev-$(ARCH)-cross >/dev/null; \
 	}
 
 .PHONY: prometheus haproxy nginx h2load buildah
@@ -176,7 +176,7 @@ prometheus haproxy nginx h2load buildah:
 	@for package in $(PACKAGES); do \
 	  command -v $$package >/dev/null || dpkg-query --show $$package >/dev/null 2>&1 || { \
 	    echo "Installing $$package"; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$package >/dev/null; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -oDPkg::Lock::Timeout=600 -y -qq --no-install-recommends $$package >/dev/null; \
 	  }; \
 	done
 

@@ -139,6 +139,8 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 
 fn apt(args: &[&str]) -> Result<()> {
     let output = Command::new("apt-get")
+        // Machines install updates by themselves, too.
+        .arg("-oDPkg::Lock::Timeout=600")
         .args(args)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .output()?;

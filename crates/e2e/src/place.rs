@@ -171,7 +171,7 @@ impl Place {
             ["get", "all,endpointslices", "--output=wide"].as_slice(),
             &["get", "events", "--sort-by=.metadata.creationTimestamp"],
             &["get", "elastiservices", "--output=yaml"],
-            &["logs", "--selector=of=resolver", "--tail=100"],
+            &["logs", "--selector=of=resolver", "--tail=100", "--prefix"],
             // Where it was installed from its manifests.
             &[
                 "logs",

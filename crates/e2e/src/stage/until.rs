@@ -2,21 +2,26 @@
 
 use super::{Known, PATIENCE, Stage};
 use anyhow::{Context, Result};
-use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase};
+use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase, names};
+use futures::{StreamExt, pin_mut};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         core::v1::{Pod, Service},
+        discovery::v1::EndpointSlice,
     },
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
     ResourceExt,
     api::ListParams,
-    runtime::{conditions::is_deleted, wait::await_condition},
+    runtime::{WatchStreamExt, conditions::is_deleted, wait::await_condition, watcher},
 };
 use std::{net::SocketAddr, time::Duration};
-use tokio::{net::TcpStream, time};
+use tokio::{
+    net::TcpStream,
+    time::{self, Instant},
+};
 
 // === impl Stage ===
 
@@ -114,6 +119,25 @@ impl Stage<'_> {
             .await
             .context("waiting for the data plane")?;
         Ok(address)
+    }
+
+    /// When Kubernetes calls the first endpoint of a target ready.
+    pub async fn first_ready(&self, service: &str) -> Result<Instant> {
+        let private = names::private_service(service);
+        let of_it = format!("kubernetes.io/service-name={private}");
+        let slices = watcher(self.api(), watcher::Config::default().labels(&of_it));
+        let slices = slices.default_backoff().applied_objects();
+        pin_mut!(slices);
+        loop {
+            let slice: EndpointSlice = slices.next().await.context("the watch ended")??;
+            let mut conditions = slice
+                .endpoints
+                .iter()
+                .filter_map(|end| end.conditions.as_ref());
+            if conditions.any(|conditions| conditions.ready == Some(true)) {
+                return Ok(Instant::now());
+            }
+        }
     }
 
     /// Waits for the end of all pods like this: until then courteous ones answer.

@@ -6,12 +6,12 @@ use kube::{
     ResourceExt,
     runtime::watcher::{self, watcher},
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 // === impl Stage ===
 
 impl Stage<'_> {
-    /// Plays, and fails at the first instant in which `web`, once it was served, has nobody.
+    /// Plays, and fails at the first instant in which `web`, once it was served, has nobody of an address family.
     pub async fn witnessed(&self, play: impl Future<Output = Result<()>>) -> Result<()> {
         tokio::select! {
             outcome = play => outcome,
@@ -23,12 +23,13 @@ impl Stage<'_> {
         let config = watcher::Config::default().labels("kubernetes.io/service-name=web");
         let events = watcher(self.api::<EndpointSlice>(), config);
         pin_mut!(events);
-        let mut ready: HashMap<String, usize> = HashMap::new();
-        let mut served = false;
+        let mut ready: HashMap<String, (String, usize)> = HashMap::new();
+        let mut served = HashSet::new();
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(slice) | watcher::Event::InitApply(slice)) => {
-                    ready.insert(slice.name_any(), count_ready(&slice));
+                    let count = count_ready(&slice);
+                    ready.insert(slice.name_any(), (slice.address_type, count));
                 }
                 Ok(watcher::Event::Delete(slice)) => {
                     ready.remove(&slice.name_any());
@@ -36,11 +37,12 @@ impl Stage<'_> {
                 Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
                 Err(error) => return error.into(),
             }
-            let count: usize = ready.values().sum();
-            served |= count > 0;
-            if served && count == 0 {
+            let some = ready.values().filter(|(_, count)| *count > 0);
+            let some: HashSet<String> = some.map(|(family, _)| family.clone()).collect();
+            if !served.is_subset(&some) {
                 return anyhow!("the public service had no endpoint: {ready:?}");
             }
+            served = some;
         }
         anyhow!("the watch of the endpoints ended")
     }

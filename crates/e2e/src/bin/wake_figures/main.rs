@@ -1,8 +1,9 @@
 //! elasti-wake-figures: how long a request waits for a target at zero, against the time that the same pod takes to
 //! answer when it is started by hand, and to be called ready by Kubernetes; and what is lost while services fall asleep
-//! under load.
+//! under load. And how long a crowd waits.
 
 mod asleep;
+mod crowd;
 mod early;
 mod pairs;
 mod pods;
@@ -36,6 +37,8 @@ enum Part {
     Pairs,
     /// From zero to an answer, against Kubernetes' Ready
     Early,
+    /// A thousand clients at once, from zero
+    Crowd,
     /// What is lost while services fall asleep under load
     Asleep,
 }
@@ -59,6 +62,9 @@ fn run(cli: &Cli) -> Result<()> {
         }
         if cli.wants(Part::Early) {
             early::measure(&whole.stage, &mut report).await?;
+        }
+        if cli.wants(Part::Crowd) {
+            crowd::measure(&whole.stage, &mut report).await?;
         }
         if cli.wants(Part::Asleep) {
             asleep::measure(&whole.stage, &mut report).await?;

@@ -1,12 +1,9 @@
-use anyhow::{Context, Result, ensure};
-use elasti_api::names;
+use anyhow::{Result, ensure};
 use elasti_e2e::{
     fetch,
-    stage::{Cast, Stage, Whole},
+    stage::{Cast, Whole},
 };
-use futures::{StreamExt, future::try_join_all, pin_mut};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::{WatchStreamExt, watcher};
+use futures::future::try_join_all;
 use tokio::time::Instant;
 
 #[test]
@@ -25,7 +22,7 @@ fn a_thousand_at_once_are_all_answered_where_there_are_two_resolvers() -> Result
             try_join_all(requests).await?;
             Ok(Instant::now())
         };
-        let (ready, answered) = tokio::try_join!(ready(&whole.stage), answered)?;
+        let (ready, answered) = tokio::try_join!(whole.stage.first_ready("web"), answered)?;
         let took = answered.saturating_duration_since(ready);
         println!("All were answered {took:.2?} after the endpoint was ready");
         let held = "elasti_resolver_cold_start_seconds_count";
@@ -36,23 +33,4 @@ fn a_thousand_at_once_are_all_answered_where_there_are_two_resolvers() -> Result
         );
         Ok(())
     })
-}
-
-/// When its first endpoint is.
-async fn ready(stage: &Stage<'_>) -> Result<Instant> {
-    let private = names::private_service("web");
-    let of_web = format!("kubernetes.io/service-name={private}");
-    let slices = watcher(stage.api(), watcher::Config::default().labels(&of_web));
-    let slices = slices.default_backoff().applied_objects();
-    pin_mut!(slices);
-    loop {
-        let slice: EndpointSlice = slices.next().await.context("the watch ended")??;
-        let mut conditions = slice
-            .endpoints
-            .iter()
-            .filter_map(|end| end.conditions.as_ref());
-        if conditions.any(|conditions| conditions.ready == Some(true)) {
-            return Ok(Instant::now());
-        }
-    }
 }
