@@ -54,8 +54,10 @@ pub struct Trial<'a> {
 /// Nobody else comes when all of this has been; who is under way is waited for.
 #[derive(Clone, Copy)]
 struct Goal {
-    /// How often each has to sleep.
+    /// How often each has to sleep that does not sleep by chance.
     cycles: usize,
+    /// How often the other has to.
+    chances: usize,
     /// Of disasters.
     rounds: usize,
 }
@@ -98,18 +100,28 @@ impl<'a> Trial<'a> {
     /// Each of three services falls asleep at least so many times.
     pub async fn run(&self, cycles: usize) -> Result<()> {
         let services = self.deploy_all().await?;
-        let goal = Goal { cycles, rounds: 0 };
+        let goal = Goal {
+            cycles,
+            chances: cycles,
+            rounds: 0,
+        };
         self.cycle(&services, goal, Chances::of(self.seed)).await
     }
 
-    /// The same while parts of the system are killed, each of them at least so many times.
+    /// The same while parts of the system are killed, each of them at least so many times; one of the services may fall
+    /// asleep less often.
     pub async fn run_through_disasters(&self, cycles: usize, rounds: usize) -> Result<()> {
         let services = self.deploy_all().await?;
         let canary = Canary::new(self.stage).await?;
+        let goal = Goal {
+            cycles,
+            chances: 1,
+            rounds,
+        };
         let chances = Chances::of(self.seed);
         let random = chances.disasters.clone();
         tokio::select! {
-            done = self.cycle(&services, Goal { cycles, rounds }, chances) => done,
+            done = self.cycle(&services, goal, chances) => done,
             () = self.disasters.happen(&canary, self.stage, random) => Ok(()),
         }
     }
@@ -150,16 +162,17 @@ impl<'a> Trial<'a> {
                 self.by_chance(chance, goal, chances.chance)
             )
         };
+        // Boxed: all of them together are larger than a stack.
         tokio::select! {
-            done = cycles => done.map(drop),
-            () = self.slices.follow(self.stage) => Ok(()),
+            done = Box::pin(cycles) => done.map(drop),
+            () = Box::pin(self.slices.follow(self.stage)) => Ok(()),
         }
     }
 
     fn is_over(&self, goal: Goal) -> bool {
         self.ledger.slept(Self::BY_TRIGGER) >= goal.cycles
             && self.ledger.slept(Self::BY_SOMEBODY) >= goal.cycles
-            && self.ledger.slept(Self::BY_CHANCE) >= goal.cycles
+            && self.ledger.slept(Self::BY_CHANCE) >= goal.chances
             && self.disasters.rounds() >= goal.rounds
     }
 
