@@ -165,7 +165,7 @@ impl<'a> Trial<'a> {
         // Boxed: all of them together are larger than a stack.
         tokio::select! {
             done = Box::pin(cycles) => done.map(drop),
-            () = Box::pin(self.slices.follow(self.stage)) => Ok(()),
+            failed = Box::pin(self.slices.follow(self.stage)) => Err(failed),
         }
     }
 
@@ -321,7 +321,7 @@ impl<'a> Trial<'a> {
                     waited: since.elapsed(),
                     began,
                     ended: now(),
-                    slices: self.slices.of(service.name),
+                    slices: self.slices.of(service.name, began),
                 });
             }
             self.ledger.asks_again(failure);

@@ -20,10 +20,11 @@ pub(crate) fn watch_over(socket: &impl AsFd, silence: Duration) {
     }
 }
 
-/// Where nothing of what is sent is taken for so long, the other side is gone: many may share a connection, and nobody is
-/// asked while something is under way.
+/// Nobody is asked while something is under way. Where none of that is taken for as long as one who is silent would be
+/// asked, the other side is gone, or does not read: whoever shares the connection waits for it.
 pub(crate) fn give_up_after(socket: &impl AsFd, silence: Duration) {
-    let most = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
+    let most = silence + Duration::from_secs((AGAIN * TIMES).into());
+    let most = u32::try_from(most.as_millis()).unwrap_or(u32::MAX);
     if let Err(error) = setsockopt(socket, sockopt::TcpUserTimeout, &most) {
         tracing::debug!(%error, "Cannot limit how long a connection is waited for");
     }

@@ -1,7 +1,8 @@
 use super::ledger::now;
 use crate::stage::Stage;
+use anyhow::{Error, anyhow};
 use futures::{StreamExt, pin_mut};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::{
     ResourceExt,
@@ -12,10 +13,10 @@ use kube::{
 };
 use std::{cell::RefCell, collections::VecDeque, fmt};
 
-/// Longer than a pod takes to end.
-const SECONDS: i64 = 15;
+/// Before a visit began that came to nothing: longer than a pod takes to end.
+const BEFORE: SignedDuration = SignedDuration::from_secs(30);
 /// More than there are in that time.
-const KEPT: usize = 400;
+const KEPT: usize = 1_000;
 
 /// What clients were told of where to go, for whoever asks why one was lost.
 #[derive(Default)]
@@ -31,18 +32,20 @@ pub(super) struct Change {
 // === impl Slices ===
 
 impl Slices {
-    /// Never ends.
-    pub(super) async fn follow(&self, stage: &Stage<'_>) {
+    pub(super) async fn follow(&self, stage: &Stage<'_>) -> Error {
         let slices = watcher(stage.api::<EndpointSlice>(), watcher::Config::default());
         let slices = slices.default_backoff();
         pin_mut!(slices);
         while let Some(event) = slices.next().await {
             match event {
-                Ok(watcher::Event::Apply(slice)) => self.note(&slice, &endpoints(&slice)),
+                Ok(watcher::Event::Apply(slice) | watcher::Event::InitApply(slice)) => {
+                    self.note(&slice, &endpoints(&slice));
+                }
                 Ok(watcher::Event::Delete(slice)) => self.note(&slice, "is removed"),
                 _ => {}
             }
         }
+        anyhow!("the watch of the slices ended")
     }
 
     fn note(&self, slice: &EndpointSlice, what: &str) {
@@ -58,9 +61,9 @@ impl Slices {
         }
     }
 
-    /// To the endpoints of a service, in the last moments.
-    pub(super) fn of(&self, service: &str) -> Vec<Change> {
-        let since = now() - jiff::SignedDuration::from_secs(SECONDS);
+    /// To the endpoints of a service, since a while before that moment.
+    pub(super) fn of(&self, service: &str, began: Timestamp) -> Vec<Change> {
+        let since = began - BEFORE;
         let changes = self.0.borrow();
         let lately = |change: &&Change| change.service == service && change.at > since;
         changes.iter().filter(lately).cloned().collect()

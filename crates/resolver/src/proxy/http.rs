@@ -23,7 +23,7 @@ use http::{
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 /// Why a request gets no answer at all.
 #[derive(Debug, thiserror::Error)]
@@ -184,7 +184,7 @@ fn prepare(parts: &mut Parts, way: &Way, client: &HeaderValue) -> Option<OnUpgra
     {
         vacant.insert(host);
     }
-    // The body is asked for when the target is there to take it; hyper says 100 then.
+    // The body is asked for when the target is there to take it; over HTTP/1 hyper says 100 then.
     parts.headers.remove(header::EXPECT);
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     upgrade.filter(|_| websocket)
@@ -213,7 +213,7 @@ async fn forward(
         Either::Right(Empty::new())
     };
     let mut request = addressed(Request::from_parts(parts, body), http2);
-    let mut given_back = false;
+    let mut given_back = 0;
     loop {
         // What it takes to wait is large, and boxed: most need not.
         let mut busy = match visit.endpoint_now(&way.port) {
@@ -225,7 +225,7 @@ async fn forward(
         } else {
             // What cannot be sent twice goes where no old connection can break.
             let upstreams = &proxy.upstreams;
-            let fresh = !replayable || visit.has_fallen() || given_back;
+            let fresh = !replayable || visit.has_fallen() || given_back > 0;
             upstreams.http1(&busy, !fresh, visit.deadline()).await
         };
         let Ok(mut connection) = connected else {
@@ -259,21 +259,23 @@ async fn forward(
             Some(addressed(request, http2))
         };
         let untouched = matches!(failed.how, How::Untouched);
+        let may_fall = visit.may_fall_again();
         let next = match failed.how {
             How::Unsent(request) => {
-                // A connection that was kept may have ended meanwhile, a new one has not.
-                if mem::replace(&mut given_back, true) {
-                    busy.shun();
+                // A connection that was kept may have ended meanwhile. Another says that none will do for now.
+                if given_back > 0 {
+                    busy.shun_for(given_back - 1);
                 }
+                given_back += 1;
                 request.map(|request| *request).or_else(again)
             }
-            How::Untouched | How::Died if untouched || replayable => {
+            How::Untouched if may_fall => {
                 visit.fell();
-                if visit.may_fall_again() {
-                    again()
-                } else {
-                    None
-                }
+                again()
+            }
+            How::Died if may_fall && replayable => {
+                visit.fell();
+                again()
             }
             How::GivenUp if multiplexed => return Err(Unanswered::Left.into()),
             How::GivenUp => return Err(Refusal::Malformed.into()),

@@ -177,8 +177,9 @@ impl Share {
             return Err(self.fallen(give_back(body), error));
         }
         let left = CancellationToken::new();
-        let leaves = left.clone();
+        let (leaves, lease) = (left.clone(), self.lease.clone());
         let mut upload = Box::pin(async move {
+            let _lease = lease;
             let pouring = leaves.run_until_cancelled(pour(body, &mut stream));
             let Some(poured) = pouring.await else {
                 stream.send_reset(Reason::CANCEL);

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// What is sent to a target: the client's body, or that of a request which is sent again.
+/// What is sent to a target: the client's body, or none.
 pub type Sent = Either<Upload, Empty<Bytes>>;
 
 /// A client's body that ends when the client says so, not when the client is gone.
@@ -89,10 +89,14 @@ async fn send(body: &mut Sent, stream: &mut SendStream<Bytes>) -> Result<(), End
         };
         match frame.map_err(Ended::Client)?.into_data() {
             Ok(data) => {
+                let ends = body.is_end_stream();
+                // What says nothing would be held against all who share the connection.
+                if data.is_empty() && !ends {
+                    continue;
+                }
                 if !data.is_empty() {
                     room(stream).await?;
                 }
-                let ends = body.is_end_stream();
                 over(stream.send_data(data, ends))?;
                 if ends {
                     return Ok(());

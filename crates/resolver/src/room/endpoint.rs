@@ -115,12 +115,17 @@ impl Busy {
     /// It does not take connections: others are preferred for a while, longer each time. Those who
     /// tried at once are one time.
     pub fn shun(&self) {
+        self.shun_for(0);
+    }
+
+    /// The same for somebody who failed so often before, whatever others say of it.
+    pub fn shun_for(&self, failed: u32) {
         let now = Instant::now();
         let mut shunned = self.endpoint.shunned.lock();
         if shunned.is_some_and(|shunned| now < shunned.until) {
             return;
         }
-        let times = shunned.map_or(0, |shunned| shunned.times + 1);
+        let times = shunned.map_or(0, |shunned| shunned.times + 1).max(failed);
         let pause = SHUNNED
             .saturating_mul(2_u32.saturating_pow(times))
             .min(LONGEST);

@@ -261,3 +261,30 @@ async fn a_request_that_came_is_not_sent_again_when_its_target_allows_no_more() 
     assert_eq!(answer.status(), 502);
     assert_eq!(other.requests.load(Ordering::Relaxed), 0);
 }
+
+#[tokio::test]
+async fn a_target_that_takes_connections_and_no_request_is_asked_ever_more_seldom() {
+    let stage = Stage::with(Setting {
+        patience: Duration::from_secs(3),
+        ..Setting::default()
+    })
+    .await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[listener.local_addr().unwrap()]);
+    stage.room.set_proxied(true);
+    let mut client = http2(stage.address).await;
+    let request = Request::post("http://web.shop/").body(Full::from("words"));
+    let mut asked = tokio::spawn(async move { client.send_request(request.unwrap()).await });
+    let mut dialled = 0;
+    let answer = loop {
+        tokio::select! {
+            answer = &mut asked => break answer.unwrap().unwrap(),
+            taken = listener.accept() => {
+                drop(taken.unwrap());
+                dialled += 1;
+            }
+        }
+    };
+    assert_eq!(answer.status(), 504);
+    assert!((4..=9).contains(&dialled), "{dialled}");
+}

@@ -353,7 +353,7 @@ pub(crate) async fn parrot(answer: &'static str) -> (SocketAddr, JoinSet<()>) {
                 loop {
                     match stream.read_buf(&mut heard).await {
                         Ok(0) | Err(_) => return,
-                        Ok(_) if heard.ends_with(b"\r\n\r\n") => {
+                        Ok(_) if heard.windows(4).any(|end| end == b"\r\n\r\n") => {
                             heard.clear();
                             let _ = stream.write_all(answer.as_bytes()).await;
                         }
