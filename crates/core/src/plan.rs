@@ -55,8 +55,8 @@ pub struct Observed {
     pub woken: Option<Timestamp>,
     /// Whether what counts its pods has not looked at its last change yet.
     pub lagging: bool,
-    /// Whether its pods are not listed as they are: some from before it was woken still are, or none of an address family is
-    /// yet. Or it stays so: they were spared, or have one family.
+    /// Whether its pods are not listed as they are: some from before it was woken, or that were told to end, still are, or none
+    /// of an address family is yet. Or it stays so: they were spared, end slowly, or have one family.
     pub misread: bool,
     /// When requests last came while it was falling asleep.
     pub stepped_back: Option<Timestamp>,

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{Service, ServicePort},
-        discovery::v1::{EndpointPort, EndpointSlice},
+        discovery::v1::{Endpoint, EndpointPort, EndpointSlice},
     },
     apimachinery::pkg::{
         apis::meta::v1::{Condition, ManagedFieldsEntry, ObjectMeta, Time},
@@ -89,6 +89,8 @@ pub(crate) struct SliceFacts {
     pub(crate) owner: Option<Box<str>>,
     pub(crate) family: Arc<str>,
     pub(crate) ready: Vec<String>,
+    /// Whether it lists pods that were told to end and still serve.
+    pub(crate) ending: bool,
     pub(crate) ports: Vec<(Option<String>, Option<i32>)>,
     /// Since when it says this, as far as we know.
     pub(crate) since: Option<Timestamp>,
@@ -317,6 +319,7 @@ impl From<EndpointSlice> for SliceFacts {
     fn from(slice: EndpointSlice) -> Self {
         let label = |name: &str| slice.labels().get(name).map(String::as_str);
         let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
+        let ending = slice.endpoints.iter().any(is_ending);
         Self {
             service: shared(label(SERVICE_NAME_LABEL).unwrap_or_default()),
             ours: label(MANAGED_BY_LABEL) == Some(MANAGED_BY) || is_left_by_kubeelasti(&slice),
@@ -327,6 +330,7 @@ impl From<EndpointSlice> for SliceFacts {
                 .map(|time| time.0),
             owner: owner(&slice.metadata),
             family: shared(&slice.address_type),
+            ending,
             ready: slice
                 .endpoints
                 .into_iter()
@@ -341,6 +345,11 @@ impl From<EndpointSlice> for SliceFacts {
                 .collect(),
         }
     }
+}
+
+fn is_ending(endpoint: &Endpoint) -> bool {
+    let conditions = endpoint.conditions.as_ref();
+    conditions.is_some_and(|is| is.terminating == Some(true) && is.serving != Some(false))
 }
 
 /// It names its slices as we do, and labels them as nobody's.
@@ -391,6 +400,22 @@ impl ScaledObjectFacts {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_pod_ends_for_as_long_as_data_planes_may_lead_to_it() {
+        let lists = |conditions: Value| {
+            let slice = json!({
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": ["10.0.0.1"], "conditions": conditions}],
+            });
+            SliceFacts::from(serde_json::from_value::<EndpointSlice>(slice).unwrap()).ending
+        };
+        assert!(lists(json!({"ready": false, "serving": true, "terminating": true})));
+        assert!(lists(json!({"ready": false, "terminating": true})));
+        assert!(!lists(json!({"ready": false, "serving": false, "terminating": true})));
+        assert!(!lists(json!({"ready": true, "serving": true, "terminating": false})));
+        assert!(!lists(json!({})));
+    }
 
     #[test]
     fn what_we_created_is_told_from_what_we_applied_and_what_others_wrote() {

@@ -90,7 +90,9 @@ pub(crate) fn observe(
             .filter(|stepped| memory.last_active == Some(*stepped)),
         woken: memory.woken,
         lagging: index.is_lagging(&kind, &target),
-        misread: !memory.doomed.is_empty() || index.lists_unevenly(&service_key),
+        misread: !memory.doomed.is_empty()
+            || index.lists_unevenly(&service_key)
+            || index.lists_ending(&service_key),
         unpublished: memory.unpublished,
         blind: index.trouble(key).is_some() || !index.sees_target(&kind, &target),
         recovered: index.recovered(key),

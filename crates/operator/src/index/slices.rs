@@ -31,6 +31,13 @@ impl Index {
         families.values().any(|any| *any) && families.values().any(|any| !any)
     }
 
+    /// Whether a service lists pods that were told to end. While no other is ready, data planes lead to all of them, and
+    /// those may have stopped listening.
+    pub(crate) fn lists_ending(&self, service: &Key) -> bool {
+        self.slices_of(service)
+            .any(|(_, slice)| !slice.ours && slice.ending)
+    }
+
     pub(crate) fn no_resolver_since(&self) -> Option<Timestamp> {
         self.no_resolver_since
     }

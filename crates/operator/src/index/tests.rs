@@ -33,6 +33,7 @@ fn slice(service: &str, ready: &[&str]) -> SliceFacts {
         ours: false,
         owner: None,
         family: "IPv4".into(),
+        ending: false,
         ready: ready.iter().map(ToString::to_string).collect(),
         ports: Vec::new(),
         since: None,
@@ -238,6 +239,24 @@ fn a_pod_that_was_ready_before_a_wake_is_doomed_until_it_is_listed_no_more() {
     assert!(tell(&mut index, &["10.0.0.2"]).is_empty());
     let back = tell(&mut index, &["10.0.0.1"]);
     assert!(back.is_empty(), "another may have its address");
+}
+
+#[test]
+fn a_service_lists_pods_that_end_until_none_of_its_own_slices_does() {
+    let mut index = index();
+    let mut tell = |name: &str, ours: bool, ending: bool| {
+        let facts = SliceFacts {
+            ours,
+            ending,
+            ..slice("web", &[])
+        };
+        index.change_slices(Change::Applied(key(name), facts), now());
+        index.lists_ending(&key("web"))
+    };
+    assert!(!tell("resolvers", true, true), "a resolver is no pod of it");
+    assert!(tell("web-1", false, true));
+    assert!(tell("web-2", false, false));
+    assert!(!tell("web-1", false, false));
 }
 
 #[test]
