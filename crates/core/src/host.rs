@@ -24,6 +24,12 @@ pub fn service(host: &str, domain: &str) -> Option<ServiceName> {
     (is_service && is_label(name) && is_label(namespace)).then(|| ServiceName::new(namespace, name))
 }
 
+/// The port that it names, whatever else it says.
+pub fn port(host: &str) -> Option<u16> {
+    let (_, port) = authority(host).rsplit_once(':')?;
+    port.parse().ok()
+}
+
 /// What stands between scheme and path.
 fn authority(host: &str) -> &str {
     let rest = match host.split_once("://") {

@@ -410,10 +410,16 @@ mod tests {
             });
             SliceFacts::from(serde_json::from_value::<EndpointSlice>(slice).unwrap()).ending
         };
-        assert!(lists(json!({"ready": false, "serving": true, "terminating": true})));
+        assert!(lists(
+            json!({"ready": false, "serving": true, "terminating": true})
+        ));
         assert!(lists(json!({"ready": false, "terminating": true})));
-        assert!(!lists(json!({"ready": false, "serving": false, "terminating": true})));
-        assert!(!lists(json!({"ready": true, "serving": true, "terminating": false})));
+        assert!(!lists(
+            json!({"ready": false, "serving": false, "terminating": true})
+        ));
+        assert!(!lists(
+            json!({"ready": true, "serving": true, "terminating": false})
+        ));
         assert!(!lists(json!({})));
     }
 

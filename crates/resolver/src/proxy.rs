@@ -108,6 +108,8 @@ type BoxError = Box<dyn Error + Send + Sync>;
 const MAX_HEAD: usize = 64 * 1024;
 /// Of HTTP/2, on one connection.
 const MAX_STREAMS: u32 = 1_024;
+/// The same where each may be for another service.
+const NAMED_STREAMS: u32 = 128;
 const MAX_FRAME: u32 = 16 * 1024;
 /// What a client may send of a body before anybody takes it: of one stream, and of all together. Two frames, so
 /// that one is on its way while the other is passed on; whoever waits may have as much lie here.
@@ -115,8 +117,10 @@ const STREAM_WINDOW: u32 = 2 * MAX_FRAME;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// What is taken of a body, either way, before it can be sent.
 const SEND_BUFFER: usize = 2 * MAX_FRAME as usize;
-/// Streams that were reset before we looked at them, and those that broke the rules.
+/// Streams that were reset before we looked at them; and frames for streams that are no more, in the life of a connection:
+/// whoever is refused an upload may have sent some.
 const MAX_RESETS: usize = 64;
+const MAX_ERRORS: usize = 1_024;
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
 
@@ -297,6 +301,11 @@ impl Proxy {
             return turn_away(stream).await;
         }
         let streams = Streams::default();
+        // Who waits for one service must not take the window from requests for others.
+        let (streams_at_most, window) = match way {
+            Some(_) => (MAX_STREAMS, CONNECTION_WINDOW),
+            None => (NAMED_STREAMS, NAMED_STREAMS * STREAM_WINDOW),
+        };
         let drain = self.guest(way.as_deref());
         let room = way.as_ref().map(|way| way.room.clone());
         let leave = Leave::default();
@@ -319,13 +328,13 @@ impl Proxy {
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .max_concurrent_streams(MAX_STREAMS)
+            .max_concurrent_streams(streams_at_most)
             .max_pending_accept_reset_streams(MAX_RESETS)
-            .max_local_error_reset_streams(MAX_RESETS)
+            .max_local_error_reset_streams(MAX_ERRORS)
             .max_header_list_size(MAX_HEAD as u32)
             .max_frame_size(MAX_FRAME)
             .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_connection_window_size(window)
             .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)

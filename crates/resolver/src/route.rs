@@ -71,9 +71,7 @@ impl Table {
 
     fn find(&self, text: &str, domain: &str) -> Option<Arc<Way>> {
         let ports = self.by_name.get(&host::service(text, domain)?)?;
-        let port = text
-            .rsplit_once(':')
-            .and_then(|(_, port)| port.parse().ok());
+        let port = host::port(text);
         let by_number = ports.iter().find(|(number, _)| Some(*number) == port);
         by_number
             .or_else(|| ports.first())
@@ -181,10 +179,6 @@ mod tests {
             ),
             ("host", "www.example.com"),
         ]);
-        assert_eq!(
-            envoy.as_deref(),
-            Some("http"),
-            "its port is followed by a path"
-        );
+        assert_eq!(envoy.as_deref(), Some("admin"));
     }
 }

@@ -184,6 +184,7 @@ impl Parts {
             farewell(&listeners.arrivals, settings.farewell).await;
             stop.cancel();
             drain.cancel();
+            proxy.upstreams.close();
             tasks.close();
             let _ = timeout(settings.grace, tasks.wait()).await;
         };
@@ -313,9 +314,13 @@ impl<'a> View<'a> {
             let known = addresses.map(|ip| SocketAddr::new(ip, port)).collect();
             tell.send_replace(known);
         };
+        let pending = Mutex::new(Some(self.readiness.register("operator")));
         let report = |health: Health| {
             if let Some(error) = health.trouble() {
                 tracing::warn!(error, "Cannot see the operator's replicas");
+            }
+            if Health::are_settled(&[health]) {
+                pending.lock().take();
             }
         };
         watch(api, scope, config, Ready::from, learn, report).await;

@@ -23,7 +23,7 @@ use http::{
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 /// Why a request gets no answer at all.
 #[derive(Debug, thiserror::Error)]
@@ -228,9 +228,16 @@ async fn forward(
             let fresh = !replayable || visit.has_fallen() || given_back > 0;
             upstreams.http1(&busy, !fresh, visit.deadline()).await
         };
-        let Ok(mut connection) = connected else {
-            visit.failed(&busy)?;
-            continue;
+        let mut connection = match connected {
+            Ok(connection) => connection,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::debug!(%error, "A target does not speak HTTP/2");
+                return Err(Refusal::Broken.into());
+            }
+            Err(_) => {
+                visit.failed(&busy)?;
+                continue;
+            }
         };
         // Boxed, as above: whoever waits should not carry the room for it.
         let failed = match Box::pin(connection.send(request)).await {

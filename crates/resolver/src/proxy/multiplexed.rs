@@ -43,8 +43,8 @@ pub struct Share {
 
 #[derive(Debug)]
 struct Common {
-    /// How many streams the target allows, once it has allowed any: until then nothing leaves.
-    most: watch::Receiver<Option<usize>>,
+    /// How many streams the target allows.
+    most: watch::Receiver<usize>,
     tasks: TaskTracker,
 }
 
@@ -69,8 +69,9 @@ const CONNECTION_WINDOW: u32 = MOST_STREAMS as u32 * STREAM_WINDOW;
 // === impl Multiplexed ===
 
 impl Multiplexed {
-    /// It is pinged by nobody: servers of gRPC end connections on which that happens more than every five minutes. Whether
-    /// the other side is there is for kernels to find out.
+    /// To a target that has said how many streams it allows, and allows any: one that takes connections may be stuck, or
+    /// not speak HTTP/2. It is pinged by nobody: servers of gRPC end connections on which that happens more than every five
+    /// minutes. Whether the other side is there is for kernels to find out.
     pub async fn new(stream: TcpStream, tasks: &TaskTracker) -> Result<Self, h2::Error> {
         let handshake = Builder::new()
             .enable_push(false)
@@ -79,16 +80,21 @@ impl Multiplexed {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(MAX_HEAD as u32)
+            .max_concurrent_reset_streams(MOST_STREAMS)
+            .max_local_error_reset_streams(None)
             .handshake(Sieve::of_target(stream));
         let (sender, mut connection) = handshake.await?;
-        let (allowed, most) = watch::channel(None);
+        poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(ended.and(Err(Reason::NO_ERROR.into()))),
+            Poll::Pending if connection.max_concurrent_send_streams() > 0 => Poll::Ready(Ok(())),
+            Poll::Pending => Poll::Pending,
+        })
+        .await?;
+        let (allowed, most) = watch::channel(connection.max_concurrent_send_streams());
         let carry = poll_fn(move |cx| {
             let ended = Pin::new(&mut connection).poll(cx);
             let now = connection.max_concurrent_send_streams();
-            allowed.send_if_modified(|known| {
-                let now = (known.is_some() || now > 0).then_some(now);
-                mem::replace(known, now) != now
-            });
+            allowed.send_if_modified(|known| mem::replace(known, now) != now);
             ended
         });
         tasks.spawn(async move {
@@ -108,25 +114,12 @@ impl Multiplexed {
 
     /// If it can carry one more.
     pub fn lend(&mut self) -> Option<Share> {
-        let most = self.share.common.most.borrow().unwrap_or_default();
+        let most = *self.share.common.most.borrow();
         if self.share.lease.others() >= most.min(MOST_STREAMS) || self.is_closed() {
             return None;
         }
-        Some(self.lend_anyway())
-    }
-
-    /// To whoever is the first, and lets it know how many it can carry.
-    pub fn lend_anyway(&mut self) -> Share {
         self.used = Instant::now();
-        self.share.clone()
-    }
-
-    /// Resolves when the target has said how many it can carry, or never will.
-    pub fn is_known(&self) -> impl Future<Output = ()> + use<> {
-        let mut most = self.share.common.most.clone();
-        async move {
-            let _ = most.wait_for(Option::is_some).await;
-        }
+        Some(self.share.clone())
     }
 
     /// To new requests.
@@ -159,8 +152,7 @@ impl Share {
                 .sender
                 .send_request(Request::from_parts(head, ()), true);
             let (answer, _) = asked.map_err(|error| turned_back(None, error))?;
-            let answer = answer.await.map_err(|error| self.fallen(None, error))?;
-            return Ok(Received::of(answer, None));
+            return Ok(Received::of(answer.await?, None));
         }
         let copy = head.clone();
         let give_back = |body| Some(Request::from_parts(copy, body));
@@ -171,11 +163,6 @@ impl Share {
             Ok(asked) => asked,
             Err(error) => return Err(turned_back(give_back(body), error)),
         };
-        let mut most = self.common.most.clone();
-        if most.wait_for(Option::is_some).await.is_err() {
-            let error = answer.await.err().unwrap_or(Reason::CANCEL.into());
-            return Err(self.fallen(give_back(body), error));
-        }
         let left = CancellationToken::new();
         let (leaves, lease) = (left.clone(), self.lease.clone());
         let mut upload = Box::pin(async move {
@@ -199,16 +186,6 @@ impl Share {
             }
         };
         Ok(Received::of(answer, Some(guard)))
-    }
-
-    /// Before the target has allowed a stream nothing leaves. One that does not speak HTTP/2 never does.
-    fn fallen(&self, request: Option<Request<Sent>>, error: h2::Error) -> Fallen {
-        let silent = self.common.most.borrow().is_none();
-        if silent && (error.is_io() || error.is_remote()) {
-            turned_back(request, error)
-        } else {
-            error.into()
-        }
     }
 }
 
@@ -265,6 +242,8 @@ impl Body for Received {
         if self.has_data {
             match ready!(self.poll_data(cx)) {
                 Some(Ok(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                // It is whole, though its connection ended before an upload did.
+                Some(Err(_)) if self.missing == Some(0) => return Poll::Ready(None),
                 Some(Err(error)) => return Poll::Ready(Some(Err(broken_off(error)))),
                 None => self.has_data = false,
             }

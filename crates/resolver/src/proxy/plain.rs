@@ -308,7 +308,7 @@ impl Road<'_> {
             return Ok(kept);
         }
         // Boxed: most need not dial.
-        let dialled = Box::pin(upstreams.dial(busy, visit.deadline())).await;
+        let dialled = Box::pin(upstreams.dial_plain(busy, visit.deadline())).await;
         dialled.map_err(|_| Failed::Unreachable)
     }
 }

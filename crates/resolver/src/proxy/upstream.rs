@@ -108,11 +108,16 @@ impl Upstreams {
 
     /// Dials until the deadline, or for as long as one attempt may take.
     pub async fn dial(&self, endpoint: &Busy, deadline: Instant) -> io::Result<TcpStream> {
+        let stream = self.connect(endpoint, deadline).await?;
+        endpoint.praise();
+        Ok(stream)
+    }
+
+    async fn connect(&self, endpoint: &Busy, deadline: Instant) -> io::Result<TcpStream> {
         let begun = Instant::now();
         let until = deadline.min(begun + DIAL);
         let dialled = match timeout_at(until, TcpStream::connect(endpoint.address())).await {
             Ok(Ok(stream)) => {
-                endpoint.praise();
                 watch_over(&stream, SILENCE);
                 (Dialled::Reached, Ok(stream))
             }
@@ -145,6 +150,11 @@ impl Upstreams {
             kept.plain.clear();
             kept.http1.clear();
         }
+    }
+
+    /// Nothing is kept for later any more: what carries a request ends with it.
+    pub fn close(&self) {
+        self.0.kept.lock().clear();
     }
 
     pub async fn http1(
@@ -188,10 +198,6 @@ impl Upstreams {
     ) -> io::Result<Connection> {
         let mut open = timeout_at(deadline, slot.lock()).await?;
         open.retain_mut(|connection| !connection.is_closed());
-        // Whoever dialled the last has sent its request by now, or soon will.
-        if let Some(last) = open.last() {
-            let _ = timeout_at(deadline.min(Instant::now() + DIAL), last.is_known()).await;
-        }
         if let Some(lent) = lend(&mut open) {
             return Ok(lent);
         }
@@ -199,13 +205,21 @@ impl Upstreams {
         if endpoint.is_shunned() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let stream = self.dial(endpoint, deadline).await?;
+        let stream = self.connect(endpoint, deadline).await?;
         give_up_after(&stream, SILENCE);
-        let connection = Multiplexed::new(stream, &self.0.tasks).await;
-        let mut connection = connection.map_err(io::Error::other)?;
-        let lent = connection.lend_anyway();
-        open.push(connection);
-        Ok(Connection::Http2(lent))
+        let until = deadline.min(Instant::now() + DIAL);
+        let greeted = timeout_at(until, Multiplexed::new(stream, &self.0.tasks)).await;
+        let connection = match greeted {
+            // It speaks something else, and will.
+            Ok(Err(error)) if error.is_library() => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+            Ok(greeted) => greeted.map_err(io::Error::other),
+            Err(late) => Err(late.into()),
+        };
+        open.push(connection.inspect_err(|_| endpoint.shun())?);
+        endpoint.praise();
+        lend(&mut open).ok_or_else(|| io::ErrorKind::ConnectionReset.into())
     }
 
     fn take(&self, address: SocketAddr) -> Option<Single> {
@@ -226,6 +240,13 @@ impl Upstreams {
         if idle.len() < MOST_KEPT {
             idle.push((single, now));
         }
+    }
+
+    /// For requests without a body, of which a target that is there takes all at once.
+    pub async fn dial_plain(&self, endpoint: &Busy, deadline: Instant) -> io::Result<TcpStream> {
+        let stream = self.dial(endpoint, deadline).await?;
+        give_up_after(&stream, SILENCE);
+        Ok(stream)
     }
 
     /// One that nothing but bytes went through.
@@ -359,7 +380,7 @@ impl From<h2::Error> for Fallen {
         let refused = error.reason() == Some(Reason::REFUSED_STREAM);
         let how = if error.is_remote() && (error.is_go_away() || refused) {
             How::Untouched
-        } else if error.is_io() {
+        } else if error.is_io() || error.is_go_away() {
             How::Died
         } else {
             How::Broken

@@ -5,6 +5,7 @@ use crate::{
 };
 use bytes::Bytes;
 use elasti_resolver::route::Speaks;
+use futures::future::join_all;
 use h2::{Reason, SendStream, client::ResponseFuture};
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, body::Incoming};
@@ -21,6 +22,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 /// `:status 200`.
 const FINE: &[u8] = &[0x88];
@@ -48,7 +50,11 @@ impl Scribe {
     }
 
     async fn hears(&mut self, kind: u8) {
-        while !self.kinds().contains(&kind) {
+        self.hears_so_often(kind, 1).await;
+    }
+
+    async fn hears_so_often(&mut self, kind: u8, times: usize) {
+        while self.kinds().iter().filter(|heard| **heard == kind).count() < times {
             assert!(self.stream.read_buf(&mut self.heard).await.unwrap() > 0);
         }
     }
@@ -193,6 +199,148 @@ async fn an_upload_goes_on_behind_an_answer_that_is_whole() {
     body.send_data(Bytes::from("and then this"), true).unwrap();
     let came = timeout(SOON, coming.recv()).await.expect("it goes on");
     assert_eq!(came.unwrap().unwrap(), "and then this");
+}
+
+#[tokio::test]
+async fn an_answer_is_whole_though_its_target_ends_the_connection_before_the_upload() {
+    /// `:status 200` and `content-length: 4`.
+    const WITH_LENGTH: &[u8] = &[0x88, 0x0f, 0x0d, 0x01, b'4'];
+    for farewell in [None, Some(Reason::NO_ERROR)] {
+        let stage = Stage::new().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        stage.ready(&[listener.local_addr().unwrap()]);
+        stage.room.set_proxied(true);
+        let (answer, mut body) = upload(stage.address).await;
+        body.send_data(Bytes::from("half of it"), false).unwrap();
+        let mut target = Scribe::meet(&listener).await;
+        target.hears(DATA).await;
+        target.say(HEADERS, END_HEADERS, 1, WITH_LENGTH).await;
+        target.say(DATA, END_STREAM, 1, b"seen").await;
+        if let Some(reason) = farewell {
+            let reason = u32::from(reason).to_be_bytes();
+            target.say(RST_STREAM, 0, 1, &reason).await;
+        }
+        drop(target);
+        let answer = timeout(SOON, answer).await.expect("at once").unwrap();
+        let mut answer = answer.into_body();
+        let mut came = Vec::new();
+        while let Some(data) = timeout(SOON, answer.data()).await.expect("it ends") {
+            came.extend_from_slice(&data.unwrap());
+        }
+        assert_eq!(came, b"seen", "{farewell:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_is_told_of_to_the_target() {
+    let stage = Stage::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[listener.local_addr().unwrap()]);
+    stage.room.set_proxied(true);
+    let mut client = http2(stage.address).await;
+    let asked = tokio::spawn(async move { client.send_request(get("/")).await });
+    let mut target = Scribe::meet(&listener).await;
+    target.hears(HEADERS).await;
+    asked.abort();
+    let told = timeout(SOON, target.hears(RST_STREAM)).await;
+    told.expect("it works for nobody");
+}
+
+#[tokio::test]
+async fn thousands_that_leave_before_their_answers_come_take_nobody_along() {
+    const ROUNDS: u32 = 12;
+    const TOGETHER: u32 = 100;
+    let stage = Stage::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[listener.local_addr().unwrap()]);
+    stage.room.set_proxied(true);
+    let stream = TcpStream::connect(stage.address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let ask = |client: &mut h2::client::SendRequest<Bytes>| {
+        let request = Request::get("http://web.shop/").body(()).unwrap();
+        client.send_request(request, true).unwrap().0
+    };
+    let mut asked = vec![ask(&mut client)];
+    let mut target = Scribe::meet(&listener).await;
+    let mut first = 1;
+    for round in 1..=ROUNDS {
+        while asked.len() < TOGETHER as usize {
+            client = client.ready().await.unwrap();
+            asked.push(ask(&mut client));
+        }
+        let so_far = (round * TOGETHER) as usize;
+        target.hears_so_often(HEADERS, so_far).await;
+        asked.clear();
+        target.hears_so_often(RST_STREAM, so_far).await;
+        for stream in (first..).step_by(2).take(TOGETHER as usize) {
+            target.say(HEADERS, END_HEADERS, stream, FINE).await;
+            target.say(DATA, END_STREAM, stream, b"late").await;
+        }
+        first += 2 * TOGETHER;
+    }
+    client = client.ready().await.unwrap();
+    let answer = ask(&mut client);
+    let so_far = (ROUNDS * TOGETHER) as usize;
+    target.hears_so_often(HEADERS, so_far + 1).await;
+    target
+        .say(HEADERS, END_HEADERS | END_STREAM, first, FINE)
+        .await;
+    let answer = timeout(SOON, answer).await.expect("at once").unwrap();
+    assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test]
+async fn a_target_that_takes_connections_and_says_nothing_holds_up_nobody_for_long() {
+    let stage = Stage::new().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let other = Target::start().await;
+    stage.ready(&[silent.local_addr().unwrap(), other.address]);
+    stage.room.set_proxied(true);
+    let asked = (0..8).map(async |_| {
+        let mut client = http2(stage.address).await;
+        let request = Request::post("http://web.shop/").body(Full::from("words"));
+        text(client.send_request(request.unwrap()).await.unwrap()).await
+    });
+    let answers = timeout(SOON, join_all(asked)).await;
+    let answers = answers.expect("the other is there");
+    assert!(answers.iter().all(|answer| answer == "POST / words"));
+}
+
+#[tokio::test]
+async fn a_connection_that_has_nothing_to_do_does_not_outlive_its_resolver() {
+    let stage = Stage::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[listener.local_addr().unwrap()]);
+    stage.room.set_proxied(true);
+    let mut client = http2(stage.address).await;
+    let asked = tokio::spawn(async move { client.send_request(get("/")).await });
+    let mut target = Scribe::meet(&listener).await;
+    target.hears(HEADERS).await;
+    stage.proxy.upstreams.close();
+    target.say(HEADERS, END_HEADERS | END_STREAM, 1, FINE).await;
+    assert_eq!(asked.await.unwrap().unwrap().status(), 200);
+    let ended = timeout(SOON, target.stream.read_to_end(&mut target.heard)).await;
+    ended.expect("nobody waits for it").unwrap();
+}
+
+#[tokio::test]
+async fn uploads_that_wait_for_one_service_leave_room_for_those_to_others() {
+    let (stage, _target) = Stage::awake(Setting::default()).await;
+    stage.stands_beside_a_sleeper();
+    let mut client = http2(stage.named).await;
+    let bodies = || Full::from(vec![b'x'; 32 * 1024]);
+    let waiting: Vec<_> = (0..64)
+        .map(|_| {
+            let upload = Request::post("http://sleeper.shop/").body(bodies());
+            tokio::spawn(client.send_request(upload.unwrap()))
+        })
+        .collect();
+    let other = Request::post("http://web.shop/").body(bodies());
+    let answer = timeout(SOON, client.send_request(other.unwrap())).await;
+    let answer = answer.expect("nobody here sleeps").unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(waiting.iter().all(|upload| !upload.is_finished()));
 }
 
 #[tokio::test]

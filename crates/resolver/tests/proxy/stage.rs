@@ -173,6 +173,34 @@ impl Stage {
         (stage, target)
     }
 
+    /// On the proxy port there is another service, which sleeps.
+    pub(crate) fn stands_beside_a_sleeper(&self) {
+        let (knocks, _) = mpsc::channel(1);
+        let limits = Limits {
+            patience: SOON * 10,
+            seats: 100,
+        };
+        let sleeper = Way {
+            room: Room::new(&House::new(100, knocks), "shop", "sleeper", limits),
+            number: 80,
+            port: PORT.into(),
+            speaks: Speaks::Anything,
+            rules: Arc::default(),
+        };
+        let ways = [("web", self.way.clone()), ("sleeper", Arc::new(sleeper))];
+        let named = ways.map(|(name, way)| {
+            let name = ServiceName {
+                namespace: "shop".into(),
+                name: name.into(),
+            };
+            (name, vec![(80, way)])
+        });
+        self.tables.send_replace(Arc::new(Table {
+            by_name: HashMap::from(named),
+            ..Table::default()
+        }));
+    }
+
     /// The target is ready at these addresses.
     pub(crate) fn ready(&self, addresses: &[SocketAddr]) {
         self.room
