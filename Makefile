@@ -56,7 +56,8 @@ deny: $(TOOLS)/bin/cargo-deny ## Licences, sources and duplicates of what we dep
 e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the one of KUBECONFIG
 	$(SAY) "Testing on $(if $(KUBECONFIG),the cluster of KUBECONFIG,a local cluster that is removed afterwards)"
 	@export ELASTI_CLUSTER=make-e2e; \
-	$(if $(KUBECONFIG),,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
+	$(if $(KUBECONFIG),: "$${ELASTI_ECHO_IMAGE:?is to name the image of make images that the cluster of KUBECONFIG has}";) \
+	$(if $(KUBECONFIG),trap 'kubectl delete crd --selector elasti-e2e' EXIT;,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
 	$(CARGO) test --quiet --package elasti-e2e --test system -- --ignored --test-threads=4 $(if $(KUBECONFIG),operator::); \
 	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
 	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage --test disasters --test demo) -- --ignored

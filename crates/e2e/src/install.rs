@@ -7,19 +7,67 @@ use std::{
     env, fs,
     hash::{DefaultHasher, Hash, Hasher},
     io::Write,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const INSTALLATION: &str = "installation";
+
+/// By what the demo knows what it has installed itself.
+const MARK: &str = "elasti.truefoundry.com/installed-by";
+/// What an installation of ours, or of KubeElasti, consists of first.
+const FOREIGN: [&str; 2] = [
+    "customresourcedefinition/elastiservices.elasti.truefoundry.com",
+    "namespace/elasti",
+];
+
+/// A cluster of somebody else may have an installation that is in use: it is neither taken over nor, later, removed.
+pub fn ensure_free(cluster: &Cluster) -> Result<()> {
+    if cluster.is_local() {
+        return Ok(());
+    }
+    FOREIGN
+        .iter()
+        .try_for_each(|object| ensure_ours(cluster, object))
+}
 
 /// `config/base`, with images of what was built.
 pub fn install(cluster: &Cluster) -> Result<()> {
+    let labels = format!("labels:\n  - pairs: {{{MARK}: demo}}\n");
     install_overlay(
         cluster,
-        "installation",
-        "resources:\n  - ../../config/base\n",
+        INSTALLATION,
+        &format!("resources:\n  - ../../config/base\n{labels}"),
     )
+}
+
+/// Where that installation is written down, for whoever removes it.
+pub fn installation() -> Result<PathBuf> {
+    Ok(Path::new(WORKSPACE)
+        .join("target")
+        .join(INSTALLATION)
+        .canonicalize()?)
+}
+
+fn ensure_ours(cluster: &Cluster, object: &str) -> Result<()> {
+    let label = format!(
+        r"jsonpath=.{{.metadata.labels.{}}}",
+        MARK.replace('.', r"\.")
+    );
+    let get = ["get", object, "--ignore-not-found", "-o", &label];
+    let output = cluster.command("kubectl")?.args(get).output()?;
+    ensure!(
+        output.status.success(),
+        "kubectl get {object}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    let found = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        matches!(&*found, "" | ".demo"),
+        "the cluster of KUBECONFIG has {object} already, and not from a demo, which would take it over and remove it in the end: try the demo on another cluster, or what is installed by docs/quick-start.md"
+    );
+    Ok(())
 }
 
 /// The same with a kustomization that comes into this folder of `target`.
@@ -56,7 +104,8 @@ pub fn image(cluster: &Cluster, part: &str) -> Result<(String, String)> {
         let folder = env::var("ELASTI_DEMO_IMAGES").context(
             "set ELASTI_DEMO_IMAGES to where the cluster of KUBECONFIG finds the images of `make images`, such as registry.example.com/elasti",
         )?;
-        return Ok((format!("{folder}/{part}"), "latest".into()));
+        let tag = env::var("ELASTI_DEMO_TAG").unwrap_or_else(|_| "latest".into());
+        return Ok((format!("{folder}/{part}"), tag));
     }
     let binary = built(&format!("elasti-{part}"))?;
     let mut hasher = DefaultHasher::new();

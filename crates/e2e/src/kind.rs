@@ -1,4 +1,5 @@
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use elasti_cluster::Cluster;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, ResourceExt,
@@ -35,12 +36,29 @@ pub fn scalable(group: &str, kind: &str, plural: &str) -> Result<CustomResourceD
     }))?)
 }
 
-/// Makes a kind known, and waits until the API server serves it.
-pub async fn establish(client: &Client, kind: &CustomResourceDefinition) -> Result<()> {
+/// Of a kind that nobody needs when the tests are over: `make e2e` removes those of a cluster that is not ours.
+const MARK: &str = "elasti-e2e";
+
+/// Makes a kind known, and waits until the API server serves it. What somebody else has made on a cluster of theirs is not
+/// replaced.
+pub async fn establish(
+    cluster: &Cluster,
+    client: &Client,
+    kind: &CustomResourceDefinition,
+) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = kind.name_any();
-    let apply = PatchParams::apply("elasti-figures").force();
-    api.patch(&name, &apply, &Patch::Apply(kind)).await?;
+    if !cluster.is_local() {
+        let found = api.get_metadata_opt(&name).await?;
+        ensure!(
+            found.is_none_or(|found| found.labels().contains_key(MARK)),
+            "the cluster of KUBECONFIG has {name} already, and this would replace it: use one without"
+        );
+    }
+    let mut kind = kind.clone();
+    kind.labels_mut().insert(MARK.into(), String::new());
+    let apply = PatchParams::apply(MARK).force();
+    api.patch(&name, &apply, &Patch::Apply(&kind)).await?;
     await_condition(api, &name, is_crd_established()).await?;
     Ok(())
 }

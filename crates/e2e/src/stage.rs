@@ -20,7 +20,7 @@ pub use self::{
     whole::{Cast, Whole},
 };
 
-use crate::{Place, built};
+use crate::{Place, built, establish};
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiService, ElastiServiceStatus, Mode, Phase};
 use k8s_openapi::{
@@ -31,7 +31,6 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
     core::NamespaceResourceScope,
-    runtime::{conditions::is_crd_established, wait::await_condition},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -108,12 +107,7 @@ impl<'a> Stage<'a> {
     /// A kind for all tests: applied by each that needs it, and left there.
     pub async fn install(&self, crd: &str) -> Result<()> {
         let crd: CustomResourceDefinition = serde_saphyr::from_str(crd)?;
-        let crds: Api<CustomResourceDefinition> = Api::all(self.place.client.clone());
-        let apply = PatchParams::apply("elasti-e2e").force();
-        crds.patch(&crd.name_any(), &apply, &Patch::Apply(&crd))
-            .await?;
-        await_condition(crds, &crd.name_any(), is_crd_established()).await?;
-        Ok(())
+        establish(self.place.cluster, &self.place.client, &crd).await
     }
 
     /// With the usual settings, and ready.

@@ -2,13 +2,9 @@
 
 use anyhow::{Context, Result, ensure};
 use elasti_api::ElastiService;
-use elasti_e2e::Place;
+use elasti_e2e::{Place, establish};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api, Client, CustomResourceExt, Resource,
-    api::{Patch, PatchParams, PostParams},
-    runtime::{conditions::is_crd_established, wait::await_condition},
-};
+use kube::{Api, Resource, api::PostParams};
 use serde_json::Value;
 use std::{
     fs,
@@ -22,7 +18,7 @@ const TABLE: &str = include_str!("elastiservices.yaml");
 #[ignore = "needs a cluster: make e2e"]
 fn good_and_bad_objects_are_sorted_by_the_api_server() -> Result<()> {
     elasti_e2e::test(async |place| {
-        install_crd(&place.client).await?;
+        install_crd(place).await?;
         let objects = documents(TABLE)?;
         let mut wrong = Vec::new();
         let (mut accepted, mut refused) = (0, 0);
@@ -55,7 +51,7 @@ fn good_and_bad_objects_are_sorted_by_the_api_server() -> Result<()> {
 #[ignore = "needs a cluster: make e2e"]
 fn every_manifest_in_the_docs_is_accepted() -> Result<()> {
     elasti_e2e::test(async |place| {
-        install_crd(&place.client).await?;
+        install_crd(place).await?;
         let mut samples = 0;
         for path in pages(&workspace())? {
             for fence in yaml_fences(&fs::read_to_string(&path)?) {
@@ -78,7 +74,7 @@ fn every_manifest_in_the_docs_is_accepted() -> Result<()> {
 #[ignore = "needs a cluster: make e2e"]
 fn users_can_list_and_explain_elastiservices() -> Result<()> {
     elasti_e2e::test(async |place| {
-        install_crd(&place.client).await?;
+        install_crd(place).await?;
         let api: Api<ElastiService> = Api::namespaced(place.client.clone(), place.namespace.name());
         let object = serde_json::from_value(documents(TABLE)?.swap_remove(0))?;
         api.create(&PostParams::default(), &object).await?;
@@ -110,14 +106,9 @@ fn users_can_list_and_explain_elastiservices() -> Result<()> {
     })
 }
 
-async fn install_crd(client: &Client) -> Result<()> {
+async fn install_crd(place: &Place) -> Result<()> {
     let crd: CustomResourceDefinition = serde_saphyr::from_str(CRD)?;
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let apply = PatchParams::apply("elasti-e2e").force();
-    crds.patch(ElastiService::crd_name(), &apply, &Patch::Apply(&crd))
-        .await?;
-    await_condition(crds, ElastiService::crd_name(), is_crd_established()).await?;
-    Ok(())
+    establish(place.cluster, &place.client, &crd).await
 }
 
 async fn sorted(place: &Place, object: &Value) -> Result<()> {

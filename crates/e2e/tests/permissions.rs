@@ -32,7 +32,7 @@ fn they_use_every_permission_that_they_ask_for() -> Result<()> {
     test_alone("permissions", LONGEST, async |place| {
         let stage = Stage::empty(place).await?;
         let rollouts = scalable("argoproj.io", "Rollout", "rollouts")?;
-        establish(&place.client, &rollouts).await?;
+        establish(place.cluster, &place.client, &rollouts).await?;
         stage.install(KEDA).await?;
         install(place.cluster)?;
         live(&stage).await?;

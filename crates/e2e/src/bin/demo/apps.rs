@@ -4,7 +4,7 @@ use crate::step;
 use anyhow::{Result, bail};
 use elasti_cluster::Cluster;
 use elasti_e2e::install::{apply, image, rolled_out};
-use std::env::consts::ARCH;
+use std::env::{self, consts::ARCH};
 
 pub(crate) const NAMESPACE: &str = "elasti-demo";
 pub(crate) const VISITOR: &str = "visitor";
@@ -125,7 +125,7 @@ spec: {{clusterIP: None, selector: {{app: {name}}}, ports: [{{port: 8080}}]}}
         let name = self.name;
         format!(
             r#"    - job_name: {name}
-      dns_sd_configs: [{{names: [{name}-pods.{NAMESPACE}.svc.cluster.local], type: A, port: 8080, refresh_interval: 1s}}]
+      dns_sd_configs: [{{names: [{name}-pods.{NAMESPACE}.svc], type: A, port: 8080, refresh_interval: 1s}}]
       relabel_configs: [{{target_label: app, replacement: {name}}}]
 "#
         )
@@ -145,7 +145,7 @@ spec:
   triggers:
   - type: prometheus
     metadata:
-      serverAddress: http://prometheus.{NAMESPACE}.svc.cluster.local:9090
+      serverAddress: http://prometheus.{NAMESPACE}.svc:9090
       query: sum(rate(requests_total{{app="{name}"}}[10s])) or vector(0)
       threshold: 0.05
       uptimeFilter: job="prometheus"
@@ -178,6 +178,7 @@ spec:
 
 /// Debian's, with the libraries of this machine, where the cluster runs here.
 fn prometheus(cluster: &Cluster, image: &str) -> Result<String> {
+    let prometheus;
     let (image, command, mounts, volumes) = if cluster.is_local() {
         let (mut mounts, mut volumes) = (String::new(), String::new());
         let [loader, libraries] = libraries(ARCH)?;
@@ -191,8 +192,9 @@ fn prometheus(cluster: &Cluster, image: &str) -> Result<String> {
         }
         (image, "command: [/usr/bin/prometheus]", mounts, volumes)
     } else {
-        let image = "docker.io/prom/prometheus:v3.5.0";
-        (image, "", String::new(), String::new())
+        let theirs = env::var("ELASTI_DEMO_PROMETHEUS");
+        prometheus = theirs.unwrap_or_else(|_| "docker.io/prom/prometheus:v3.5.0".into());
+        (&*prometheus, "", String::new(), String::new())
     };
     let jobs: String = APPS.iter().map(App::job).collect();
     Ok(format!(

@@ -10,7 +10,10 @@ mod visit;
 use self::farewell::{farewell, word};
 use anyhow::{Context, Result};
 use elasti_cluster::Cluster;
-use elasti_e2e::{install::install, local_name};
+use elasti_e2e::{
+    install::{ensure_free, install, installation},
+    local_name,
+};
 use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let cluster = elasti_e2e::cluster()?;
+    ensure_free(cluster)?;
     // Prometheus has something to tell by the time that somebody asks it.
     apps::deploy(cluster)?;
     step("Installing Elasti: two operators, two resolvers (config/base)");
@@ -50,9 +54,18 @@ fn last_words(cluster: &Cluster) -> Result<String> {
         ));
     }
     let kubectl = format!("KUBECONFIG={} kubectl", word(&env::var("KUBECONFIG")?));
+    let installation = installation()?;
+    let installation = installation
+        .to_str()
+        .context("a path that can be printed")?;
+    // While there are operators to give their targets back.
     let remove = [
+        format!(
+            "{kubectl} delete elastiservices --all -n {}",
+            apps::NAMESPACE
+        ),
         format!("{kubectl} delete namespace {}", apps::NAMESPACE),
-        format!("{kubectl} delete -k config/base"),
+        format!("{kubectl} delete -k {}", word(installation)),
     ];
     Ok(farewell(&kubectl, &remove))
 }

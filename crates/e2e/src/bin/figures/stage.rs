@@ -47,7 +47,7 @@ impl<'a> Stage<'a> {
             ElastiService::crd(),
             scalable("figures.elasti.local", "Gadget", "gadgets")?,
         ] {
-            establish(&client, &kind).await?;
+            establish(cluster, &client, &kind).await?;
         }
         let home = Namespace::create(&client, "figures").await?;
         let operator = match &cli.operator {

@@ -37,7 +37,7 @@ pub(crate) struct Stage<'a> {
 impl<'a> Stage<'a> {
     pub(crate) async fn set(cluster: &'a Cluster, cli: &Cli) -> Result<Self> {
         let client = cluster.client().await?;
-        establish(&client, &ElastiService::crd()).await?;
+        establish(cluster, &client, &ElastiService::crd()).await?;
         let home = Namespace::create(&client, "resolver-figures").await?;
         let resolver = match &cli.resolver {
             Some(path) => path.canonicalize().context("--resolver")?,

@@ -31,7 +31,7 @@ fn many_services_woken_at_once_all_answer() -> Result<()> {
         let whole = Whole::set(place).await?;
         let stage = &whole.stage;
         let kind = scalable("e2e.elasti.local", "Sleeper", "sleepers")?;
-        establish(&stage.place.client, &kind).await?;
+        establish(stage.place.cluster, &stage.place.client, &kind).await?;
         stage.deploy_as("echo", "Deployment", 1).await?;
         let count = env::var("ELASTI_E2E_SERVICES").map_or(Ok(SERVICES), |text| text.parse())?;
         let names: Vec<String> = (0..count).map(|n| format!("web-{n}")).collect();
