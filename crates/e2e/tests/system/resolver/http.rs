@@ -1,10 +1,14 @@
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, ensure};
 use elasti_api::{Mode, Phase};
-use elasti_e2e::client::{self, get, http2};
-use elasti_e2e::{exchange, fetch, stage::Whole};
+use elasti_e2e::{
+    client::{self, get, http1, http2},
+    exchange, fetch,
+    stage::{PATIENCE, Whole},
+};
 use futures::future::try_join_all;
 use http_body_util::Full;
-use hyper::Request;
+use hyper::{Request, body::Bytes, header::CONNECTION};
+use tokio::time::timeout;
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]
@@ -56,5 +60,34 @@ fn all_streams_of_an_http2_connection_are_answered() -> Result<()> {
         });
         try_join_all(answers).await?;
         Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn clients_that_keep_their_connections_move_to_the_pods_once_these_serve() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let whole = Whole::set(place).await?;
+        let stage = &whole.stage;
+        stage.sleeping().await?;
+        let address = stage.reach("web", 80).await?;
+        let mut plain = http1(address).await?;
+        let held = plain.send_request(get("/held")?).await?;
+        ensure!(held.headers().contains_key("x-elasti-held"), "{held:?}");
+        client::text(held).await?;
+        let mut many = http2::<Full<Bytes>>(address).await?;
+        let question = || Ok::<_, Error>(Request::get("http://web/many").body(Full::default())?);
+        client::text(many.send_request(question()?).await?).await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        let last = plain.send_request(get("/last")?).await?;
+        let says = last.headers().get(CONNECTION);
+        ensure!(says.is_some_and(|says| says == "close"), "{last:?}");
+        let until_told = async {
+            while let Ok(answer) = many.send_request(question()?).await {
+                client::text(answer).await?;
+            }
+            Ok(())
+        };
+        timeout(PATIENCE, until_told).await?
     })
 }
