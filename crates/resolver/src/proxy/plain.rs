@@ -64,8 +64,8 @@ struct Road<'a> {
 enum End {
     /// The client is told.
     Orderly,
-    /// The client has left, or could not be told all of an answer.
-    Broken,
+    /// The client wants nothing more, as it has said, or has left, or could not be told all of an answer.
+    Over,
     /// The parser goes on with it.
     Parser,
 }
@@ -135,7 +135,7 @@ impl Proxy {
         match end {
             End::Parser => return Some(passage.came),
             End::Orderly => Box::pin(see_off(passage.came.stream)).await,
-            End::Broken => {}
+            End::Over => {}
         }
         None
     }
@@ -190,7 +190,7 @@ impl Passage<'_> {
         match is_there.await {
             Ok(true) => Ok(()),
             Ok(false) => Err(End::Orderly),
-            Err(_) => Err(End::Broken),
+            Err(_) => Err(End::Over),
         }
     }
 
@@ -217,19 +217,16 @@ impl Passage<'_> {
                 let target = road.target(&busy, &visit).await?;
                 exchange(target, asked, out, more).await
             };
-            let failed = match attended(&self.came.stream, heard)
-                .await
-                .ok_or(End::Broken)?
-            {
+            let failed = match attended(&self.came.stream, heard).await.ok_or(End::Over)? {
                 Ok((target, begun)) => {
                     let (room, metrics) = (&road.way.room, &road.proxy.metrics);
                     metrics.held(room, visit.waited());
                     metrics.answered(room, &asked.method, begun.status, visit.age());
                     let passed = self.pass_back(busy, target, begun).await;
                     return match passed {
-                        Ok(()) if closes => Err(End::Orderly),
-                        Ok(()) => Ok(()),
-                        Err(_) => Err(End::Broken),
+                        Ok(()) if closes && !asked.close => Err(End::Orderly),
+                        Ok(()) if !closes => Ok(()),
+                        Ok(()) | Err(_) => Err(End::Over),
                     };
                 }
                 Err(failed) => failed,
