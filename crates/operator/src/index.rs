@@ -23,7 +23,7 @@ use crate::few::Few;
 use elasti_api::{AttachedTarget, AutoscalerKind, ElastiService, ScaleTargetRef, names};
 use elasti_core::{plan::Autoscaler, ports::Ports, verdict::Opinion};
 use elasti_runtime::watch::{Change, Health, Key, Scope};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{api::ApiResource, core::GroupVersionKind};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -100,8 +100,8 @@ pub(crate) struct Memory {
     /// Reconciles that failed in a row, in the same way: by an outage, or refused.
     pub(crate) failures: u32,
     pub(crate) outage: bool,
-    /// When the triggers were asked, last.
-    pub(crate) asked: Option<Timestamp>,
+    /// When the triggers answered, last.
+    pub(crate) answered: Option<Timestamp>,
     /// The last knock that the leader was told of.
     pub(crate) told: Option<Timestamp>,
     pub(crate) opinion: Option<Opinion>,
@@ -148,6 +148,12 @@ impl Kind {
 // === impl Memory ===
 
 impl Memory {
+    /// Whether what the triggers said, if they did, still counts.
+    pub(crate) fn has_fresh_opinion(&self, now: Timestamp, trust: SignedDuration) -> bool {
+        self.answered
+            .is_some_and(|answered| now.duration_since(answered) < trust)
+    }
+
     pub(crate) fn note_leaving(&mut self, leaves: bool, now: Timestamp) {
         if leaves && self.leaving_since.is_none() {
             self.failures = 0;

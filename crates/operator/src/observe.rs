@@ -106,11 +106,10 @@ pub(crate) struct Moment {
 }
 
 fn opinion(memory: &Memory, moment: Moment) -> Opinion {
-    let fresh = |asked: Timestamp| moment.now.duration_since(asked) < moment.trust;
-    match (&memory.opinion, memory.asked) {
-        (Some(opinion), Some(asked)) if fresh(asked) => opinion.clone(),
-        (Some(_), _) => Opinion::unknown("Outdated", "The triggers have not answered for a while"),
-        (None, _) => Opinion::unknown(NOT_ASKED, "The triggers have not been asked yet"),
+    match &memory.opinion {
+        Some(opinion) if memory.has_fresh_opinion(moment.now, moment.trust) => opinion.clone(),
+        Some(_) => Opinion::unknown("Outdated", "The triggers have not answered for a while"),
+        None => Opinion::unknown(NOT_ASKED, "The triggers have not been asked yet"),
     }
 }
 
