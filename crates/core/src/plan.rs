@@ -62,8 +62,10 @@ pub struct Observed {
     pub stepped_back: Option<Timestamp>,
     /// When our slices were last removed, as far as is known.
     pub unpublished: Option<Timestamp>,
-    /// A watch fails: what is known may be old.
+    /// A watch of services, slices or resolvers fails: what is known of them may be old.
     pub blind: bool,
+    /// The watch of its target's kind fails.
+    pub target_unseen: bool,
     /// When the last watch that had failed saw again.
     pub recovered: Option<Timestamp>,
 }
@@ -260,7 +262,7 @@ fn present(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
 
 fn with_service(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = match observed.target {
-        Target::Missing | Target::Unknown(_) => Plan::idle(),
+        Target::Missing | Target::Unknown(_) => asleep::unseen(observed, now, patience),
         Target::Found { replicas: 0 } => asleep::plan(observed, now, patience),
         Target::Found { .. } if observed.ready_endpoints == 0 => {
             asleep::waking(observed, now, patience)
@@ -312,12 +314,24 @@ impl Observed {
 
     /// When those whom the slices name are taken for dead, if nobody takes their place.
     fn forsaken_at(&self, patience: Patience) -> Option<Timestamp> {
+        let gone = matches!(self.resolvers, Resolvers::Gone { .. });
+        let named = gone && !self.blind && self.slices != Slices::Absent;
+        self.unheld_at(patience).filter(|_| named)
+    }
+
+    /// When it is no longer waited for those who could hold all of its traffic.
+    fn unheld_at(&self, patience: Patience) -> Option<Timestamp> {
         match self.resolvers {
-            Resolvers::Gone { since, .. } if !self.blind && self.slices != Slices::Absent => {
+            Resolvers::Gone { since, .. } | Resolvers::Partly { since } => {
                 Some(later(since, patience.resolvers))
             }
-            _ => None,
+            Resolvers::Ready => None,
         }
+    }
+
+    fn is_unheld(&self, now: Timestamp, patience: Patience) -> bool {
+        let at = self.unheld_at(patience);
+        at.is_some_and(|at| now >= at)
     }
 
     fn is_forsaken(&self, now: Timestamp, patience: Patience) -> bool {

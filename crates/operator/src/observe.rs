@@ -92,7 +92,8 @@ pub(crate) fn observe(
         lagging: index.is_lagging(&kind, &target),
         misread: !memory.doomed.is_empty() || index.lists_unevenly(&service_key),
         unpublished: memory.unpublished,
-        blind: index.trouble(key).is_some() || !index.sees_target(&kind, &target),
+        blind: index.trouble(key).is_some(),
+        target_unseen: !index.sees_target(&kind, &target),
         recovered: index.recovered(key),
     }
 }

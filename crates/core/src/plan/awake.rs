@@ -54,7 +54,7 @@ fn reluctance(
             Note::CoolingDown
         };
         Some((Some(note), Some(rested)))
-    } else if observed.blind {
+    } else if observed.blind || observed.target_unseen {
         Some((Some(Note::Blind), None))
     } else if let Some(recovered) = recovered.filter(|at| now < *at) {
         Some((Some(Note::Recovering), Some(recovered)))

@@ -41,6 +41,7 @@ fn idle_service() -> Observed {
         stepped_back: None,
         unpublished: None,
         blind: false,
+        target_unseen: false,
         recovered: None,
     }
 }
@@ -666,6 +667,104 @@ fn slices_do_not_lead_to_resolvers_that_stay_away() {
 }
 
 #[test]
+fn what_is_published_of_a_target_out_of_sight_stays_true() {
+    let unknown = Target::Unknown("Rollout cannot be watched".into());
+    for target in [Target::Missing, unknown.clone()] {
+        let observed = Observed {
+            target,
+            target_unseen: true,
+            slices: Slices::Stale { since: at(90) },
+            unproven_resolvers: true,
+            ..sleeping_service()
+        };
+        let plan = planned(&observed, 200);
+        assert_eq!(plan.steps, [Step::AskResolvers, Step::PublishSlices]);
+        assert_eq!((plan.phase, plan.mode), (None, Some(Mode::Proxy)));
+    }
+    let forsaken = Observed {
+        target: Target::Missing,
+        target_unseen: true,
+        resolvers: gone(at(200)),
+        ..sleeping_service()
+    };
+    let early = planned(&forsaken, 205);
+    assert_eq!((early.steps, early.look_again), (vec![], Some(at(210))));
+    let plan = planned(&forsaken, 210);
+    assert_eq!(
+        plan.steps,
+        [Step::RemoveSlices],
+        "whoever they name is gone"
+    );
+    assert_eq!(plan.mode, Some(Mode::Serve));
+    let may_sleep = Observed {
+        target: unknown,
+        ..forsaken
+    };
+    let steps = [Step::ScaleUp { replicas: 2 }, Step::RemoveSlices];
+    assert_eq!(planned(&may_sleep, 210).steps, steps);
+}
+
+#[test]
+fn a_dry_run_wakes_what_nobody_can_hold_any_more() {
+    let forsaken = Observed {
+        dry_run: true,
+        autoscaler: Autoscaler::Paused,
+        resolvers: gone(at(200)),
+        ..sleeping_service()
+    };
+    assert_eq!(planned(&forsaken, 209).steps, []);
+    let steps = [
+        Step::ResumeAutoscaler,
+        Step::ScaleUp { replicas: 2 },
+        Step::RemoveSlices,
+    ];
+    assert_eq!(planned(&forsaken, 210).steps, steps);
+    let paused = Observed {
+        paused: true,
+        ..forsaken.clone()
+    };
+    let why = "nobody would publish its slices again";
+    assert_eq!(planned(&paused, 210).steps, steps, "{why}");
+    let partly = Observed {
+        resolvers: Resolvers::Partly { since: at(200) },
+        ..forsaken
+    };
+    assert_eq!(planned(&partly, 209).look_again, Some(at(210)));
+    assert_eq!(planned(&partly, 210).steps, steps[..2]);
+}
+
+#[test]
+fn a_dry_run_wakes_what_sleeps_behind_a_service_that_goes_away() {
+    let observed = Observed {
+        service: Service::Missing,
+        dry_run: true,
+        ..sleeping_service()
+    };
+    assert_eq!(
+        planned(&observed, 200).steps,
+        [
+            Step::ScaleUp { replicas: 2 },
+            Step::RemoveSlices,
+            Step::RemovePrivateService
+        ]
+    );
+}
+
+#[test]
+fn without_a_service_nothing_leads_to_resolvers() {
+    let observed = Observed {
+        service: Service::Unusable("it has no selector"),
+        ..sleeping_service()
+    };
+    let plan = planned(&observed, 200);
+    assert_eq!(plan.steps, [Step::RemoveSlices], "it sleeps on");
+    assert_eq!(
+        (plan.phase, plan.mode),
+        (Some(Phase::Asleep), Some(Mode::Serve))
+    );
+}
+
+#[test]
 fn resolvers_are_asked_before_anything_needs_them() {
     let absent = Resolvers::Gone {
         since: at(100),
@@ -697,6 +796,22 @@ fn sleeps(plan: &Plan) -> bool {
     plan.steps.iter().any(to_zero)
 }
 
+/// At zero, or nobody knows.
+fn may_be_down(observed: &Observed) -> bool {
+    matches!(
+        observed.target,
+        Target::Found { replicas: 0 } | Target::Unknown(_)
+    )
+}
+
+fn place_of(plan: &Plan, wanted: impl Fn(&Step) -> bool) -> Option<usize> {
+    plan.steps.iter().position(wanted)
+}
+
+fn scales_up(step: &Step) -> bool {
+    matches!(step, Step::ScaleUp { .. })
+}
+
 fn anything() -> impl Strategy<Value = Observed> {
     let flags = (
         any::<bool>(),
@@ -705,24 +820,43 @@ fn anything() -> impl Strategy<Value = Observed> {
         any::<bool>(),
         any::<bool>(),
     );
-    let world = (0..3i32, 0..3usize, 0..4u8, 0..3u8, 0..6u8);
+    let world = (-2..3i32, 0..3usize, 0..4u8, 0..3u8, 0..6u8);
+    let sight = (any::<bool>(), any::<bool>(), 0..6u8);
     let verdict = prop_oneof![
         Just(Opinion::idle("I", "")),
         Just(Opinion::active("A", "")),
         Just(Opinion::unknown("U", "")),
     ];
-    (flags, world, verdict, proptest::option::of(0..300i64)).prop_map(
-        |(flags, world, opinion, knock)| {
+    (
+        flags,
+        world,
+        sight,
+        verdict,
+        proptest::option::of(0..300i64),
+    )
+        .prop_map(|(flags, world, sight, opinion, knock)| {
             let (deleting, paused, dry_run, may_sleep, finalizer) = flags;
             let (replicas, ready, slices, resolvers, autoscaler) = world;
+            let (blind, target_unseen, service) = sight;
             Observed {
                 deleting_since: deleting.then(|| at(100)),
                 paused,
                 dry_run,
                 may_sleep,
                 finalizer,
-                target: Target::Found { replicas },
+                service: match service {
+                    0 => Service::Missing,
+                    1 => Service::Unusable("it has no selector"),
+                    _ => Service::Usable,
+                },
+                target: match replicas {
+                    -2 => Target::Missing,
+                    -1 => Target::Unknown("it cannot be watched".into()),
+                    _ => Target::Found { replicas },
+                },
                 ready_endpoints: if replicas == 0 { 0 } else { ready },
+                blind,
+                target_unseen,
                 slices: match slices {
                     0 => Slices::Absent,
                     1 => Slices::Stale { since: at(100) },
@@ -745,8 +879,7 @@ fn anything() -> impl Strategy<Value = Observed> {
                 last_knock: knock.map(at),
                 ..idle_service()
             }
-        },
-    )
+        })
 }
 
 proptest! {
@@ -765,25 +898,66 @@ proptest! {
     fn slices_are_removed_only_when_the_target_answers_or_is_let_go_or_nobody_holds(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
         if plan.steps.contains(&Step::RemoveSlices) {
-            let forsaken = now >= 160 && matches!(observed.resolvers, Resolvers::Gone { .. });
-            prop_assert!(observed.ready_endpoints > 0 || observed.deleting_since.is_some() || forsaken);
+            let forsaken = now >= 160 && matches!(observed.resolvers, Resolvers::Gone { .. }) && !observed.blind;
+            let no_service = observed.service != Service::Usable;
+            prop_assert!(observed.ready_endpoints > 0 || observed.deleting_since.is_some() || forsaken || no_service);
         }
     }
 
     #[test]
-    fn a_dry_run_scales_only_for_requests_that_wait_already(observed in anything(), now in 0..400i64) {
+    fn slices_are_kept_current_or_removed(observed in anything(), now in 0..400i64) {
+        let stale = matches!(observed.slices, Slices::Stale { .. }) && observed.deleting_since.is_none();
+        if stale && !matches!(observed.resolvers, Resolvers::Gone { .. }) {
+            let steps = planned(&observed, now).steps;
+            prop_assert!(steps.contains(&Step::PublishSlices) || steps.contains(&Step::RemoveSlices));
+        }
+    }
+
+    #[test]
+    fn the_mode_says_whether_slices_are_there(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        let publishes = plan.steps.contains(&Step::PublishSlices);
+        let removes = plan.steps.contains(&Step::RemoveSlices);
+        let published = publishes || observed.slices != Slices::Absent && !removes;
+        let mode = if published { Mode::Proxy } else { Mode::Serve };
+        prop_assert!(plan.mode.is_none_or(|said| said == mode), "{:?}", plan);
+    }
+
+    #[test]
+    fn a_dry_run_scales_only_what_was_put_to_sleep_before_and_needs_it(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
         if observed.dry_run && observed.deleting_since.is_none() {
             prop_assert!(!sleeps(&plan));
-            let up = plan.steps.iter().any(|step| matches!(step, Step::ScaleUp { .. }));
-            prop_assert!(!up || observed.last_knock.is_some() && observed.slices != Slices::Absent);
+            let waits = observed.last_knock.is_some();
+            let unheld = observed.resolvers != Resolvers::Ready || observed.service != Service::Usable;
+            let needed = observed.slices != Slices::Absent && (waits || unheld);
+            prop_assert!(needed || place_of(&plan, scales_up).is_none());
+        }
+    }
+
+    #[test]
+    fn what_sleeps_in_a_dry_run_is_woken_before_it_loses_its_slices(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        let removal = place_of(&plan, |step| *step == Step::RemoveSlices);
+        if let Some(removal) = removal.filter(|_| may_be_down(&observed) && observed.dry_run) {
+            let up = place_of(&plan, scales_up);
+            prop_assert!(up.is_some_and(|up| up < removal), "{:?}", plan.steps);
+        }
+    }
+
+    #[test]
+    fn what_sleeps_loses_its_slices_only_if_it_is_woken_or_left_alone(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        let left = observed.paused || observed.service != Service::Usable;
+        let stays = may_be_down(&observed) && !(left && observed.deleting_since.is_none());
+        if stays && plan.steps.contains(&Step::RemoveSlices) {
+            prop_assert!(place_of(&plan, scales_up).is_some(), "{:?}", plan.steps);
         }
     }
 
     #[test]
     fn the_target_never_goes_up_and_down_at_once(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
-        let up = plan.steps.iter().any(|step| matches!(step, Step::ScaleUp { .. }));
-        prop_assert!(!(up && sleeps(&plan)));
+        prop_assert!(!(place_of(&plan, scales_up).is_some() && sleeps(&plan)));
     }
 }

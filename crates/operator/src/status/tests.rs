@@ -44,6 +44,7 @@ fn observed() -> Observed {
         stepped_back: None,
         unpublished: None,
         blind: false,
+        target_unseen: false,
         recovered: None,
     }
 }
