@@ -1,7 +1,7 @@
 use super::*;
 use elasti_api::AttachedTarget;
 use elasti_core::{
-    plan::{Autoscaler, Following, Former, Resolvers, Service, Slices, plan},
+    plan::{Absence, Autoscaler, Following, Former, Resolvers, Service, Slices, plan},
     verdict::Opinion,
 };
 use jiff::SignedDuration;
@@ -134,4 +134,31 @@ fn proxy_is_said_when_the_slices_are_written_whatever_else_failed() {
     assert_eq!(other.mode, Some(Mode::Proxy));
     let unwritten = told(&observed(), &[Step::PublishSlices]);
     assert_eq!(unwritten.mode, Some(Mode::Serve));
+}
+
+#[test]
+fn without_resolvers_it_is_said_what_becomes_of_those_who_sleep() {
+    let gone = |why| Resolvers::Gone { since: now(), why };
+    for resolvers in [
+        gone(Absence::NoneReady),
+        gone(Absence::OtherFamily),
+        Resolvers::Partly { since: now() },
+    ] {
+        let message = |paused, dry_run| {
+            let observed = Observed {
+                resolvers,
+                paused,
+                dry_run,
+                ..observed()
+            };
+            let mut conditions = told(&observed, &[]).conditions.into_iter();
+            let found = conditions.find(|condition| condition.type_ == "ResolverAvailable");
+            found.unwrap().message
+        };
+        for woken in [message(false, false), message(true, true)] {
+            assert!(woken.contains("what sleeps is woken"), "{woken}");
+        }
+        let left = message(true, false);
+        assert!(left.contains("left asleep, since spec.paused"), "{left}");
+    }
 }
