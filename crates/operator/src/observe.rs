@@ -81,7 +81,8 @@ pub(crate) fn observe(
             .last_scaled_up_time
             .map(|time| time.0)
             .max(memory.last_active),
-        asleep_since: memory.asleep_since,
+        unready_since: memory.unready_since.unwrap_or(moment.now),
+        asleep_since: memory.asleep_since.or(memory.zeroed),
         last_knock: memory
             .last_knock
             .max(status.last_knock_time.map(|time| end_of_second(time.0))),

@@ -401,7 +401,10 @@ impl View {
         };
         let observed = observe(index, key, &object, &desired, &routes, moment);
         let lets_go = leaves || !observed.former.is_empty();
-        index.remember(key, |memory| memory.note_leaving(lets_go, now));
+        index.remember(key, |memory| {
+            memory.note_leaving(lets_go, now);
+            memory.note_readiness(&observed);
+        });
         Some(Self {
             observed,
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),

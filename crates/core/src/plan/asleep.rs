@@ -1,6 +1,8 @@
 //! A target at zero, or on its way up: its traffic goes to the resolvers.
 
-use super::{Autoscaler, Note, Observed, Patience, Plan, Resolvers, Slices, Step, Target};
+use super::{
+    Autoscaler, Note, Observed, Patience, Plan, Resolvers, Slices, Step, Target, awake, earlier,
+};
 use crate::verdict::Verdict;
 use elasti_api::{Mode, Phase};
 use jiff::Timestamp;
@@ -57,20 +59,40 @@ fn wake(observed: &Observed) -> Vec<Step> {
 
 /// What was put to sleep before the dry run began is still woken when its requests wait, or when nobody could hold them.
 fn dry(observed: &Observed, now: Timestamp, patience: Patience) -> bool {
-    let needed = knocked(observed) || observed.is_unheld(now, patience);
+    let needed = knocked(observed, patience) || observed.is_unheld(now, patience);
     observed.dry_run && !(observed.slices != Slices::Absent && needed)
 }
 
 /// Since it sleeps, or since its slices are published: there was no knock at the last look, so one
-/// that came later, while it was being scaled down, is unanswered.
-fn knocked(observed: &Observed) -> bool {
+/// that came later, while it was being scaled down, is unanswered. An old one was answered, or given up.
+fn knocked(observed: &Observed, patience: Patience) -> bool {
     let published = observed.slices.published_since();
-    let since = published.into_iter().chain(observed.asleep_since).min();
-    observed.knocked_since(since.unwrap_or(observed.created))
+    let asleep = observed.asleep_since;
+    let since = published.into_iter().chain(asleep).min();
+    let heard = asleep.map(|asleep| earlier(asleep, patience.knocks));
+    observed.knocked_since(since.max(heard).unwrap_or(observed.created))
 }
 
-/// Scaled up, by us or by somebody else, and not ready yet.
+/// Scaled up, by us or by somebody else, and not ready yet. If nobody waits for that, it may sleep again.
 pub(super) fn waking(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    let plan = rising(observed, now, patience);
+    match awake::reluctance(observed, now, patience) {
+        Some((note, look_again)) => Plan {
+            note,
+            look_again: plan.look_again.into_iter().chain(look_again).min(),
+            ..plan
+        },
+        None => {
+            let mut plan = awake::fall_asleep(observed, now, patience);
+            if observed.unproven_resolvers {
+                plan.steps.insert(0, Step::AskResolvers);
+            }
+            plan
+        }
+    }
+}
+
+fn rising(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = held(observed, Phase::Waking, now, patience);
     if observed.autoscaler == Autoscaler::Paused {
         plan.steps.push(Step::ResumeAutoscaler);
@@ -84,7 +106,7 @@ pub(super) fn waking(observed: &Observed, now: Timestamp, patience: Patience) ->
 /// Up, and ready, but not for long enough to let go of its traffic.
 pub(super) fn settling(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let settled = observed.settled_at(patience).filter(|at| now < *at);
-    let plan = waking(observed, now, patience);
+    let plan = rising(observed, now, patience);
     Plan {
         look_again: settled.into_iter().chain(plan.look_again).min(),
         ..plan
@@ -119,7 +141,7 @@ fn held(observed: &Observed, phase: Phase, now: Timestamp, patience: Patience) -
 fn has_reason_to_wake(observed: &Observed, now: Timestamp, patience: Patience) -> bool {
     // Under a dry run nobody publishes again what is removed.
     let lost = observed.dry_run && observed.is_forsaken(now, patience);
-    if knocked(observed) || lost {
+    if knocked(observed, patience) || lost {
         return true;
     }
     !observed.paused

@@ -33,6 +33,7 @@ fn idle_service() -> Observed {
         opinion: Opinion::idle("BelowThreshold", "0 is below 1"),
         may_sleep: true,
         last_active: None,
+        unready_since: at(0),
         asleep_since: None,
         last_knock: None,
         woken: None,
@@ -666,6 +667,76 @@ fn slices_do_not_lead_to_resolvers_that_stay_away() {
     assert_eq!(planned(&leaving, 210).steps, [Step::RemoveSlices]);
 }
 
+/// Up and idle for long, and never ready.
+fn broken_service() -> Observed {
+    Observed {
+        target: Target::Found { replicas: 2 },
+        woken: Some(at(100)),
+        unready_since: at(100),
+        asleep_since: None,
+        ..sleeping_service()
+    }
+}
+
+#[test]
+fn what_never_gets_ready_falls_asleep_again_when_nobody_waits() {
+    let mut observed = Observed {
+        autoscaler: Autoscaler::Running,
+        last_knock: Some(at(110)),
+        ..broken_service()
+    };
+    let waiting = planned(&observed, 169);
+    assert_eq!(waiting.steps, [], "whoever knocked may wait still");
+    assert_eq!(
+        (waiting.phase, waiting.note, waiting.look_again),
+        (Some(Phase::Waking), Some(Note::CoolingDown), Some(at(170)))
+    );
+    let steps = |observed: &Observed| planned(observed, 170).steps;
+    assert_eq!(steps(&observed), [Step::PauseAutoscaler]);
+    observed.autoscaler = Autoscaler::Paused;
+    assert_eq!(steps(&observed), [Step::ScaleToZero { from: 2 }]);
+    observed.last_knock = Some(at(169));
+    let rescue = steps(&observed);
+    assert_eq!(rescue, [Step::ResumeAutoscaler], "somebody waits");
+
+    observed.target = Target::Found { replicas: 0 };
+    observed.asleep_since = Some(at(171));
+    observed.last_knock = Some(at(110));
+    assert_eq!(planned(&observed, 172).steps, [], "that one was given up");
+    observed.last_knock = Some(at(170));
+    let wakes = planned(&observed, 172).steps;
+    assert!(wakes.contains(&Step::ScaleUp { replicas: 2 }), "{wakes:?}");
+}
+
+#[test]
+fn what_is_not_ready_stays_up_while_there_is_a_reason() {
+    let broken = broken_service();
+    let sleeps_at = |now, observed: Observed| sleeps(&planned(&observed, now));
+    assert!(sleeps_at(160, broken.clone()));
+    assert!(
+        !sleeps_at(159, broken.clone()),
+        "it has only begun to start"
+    );
+    let reasons: [fn(&mut Observed); 11] = [
+        |observed| observed.cooldown = MINUTE * 10,
+        |observed| observed.last_active = Some(at(120)),
+        |observed| observed.unready_since = at(120),
+        |observed| observed.opinion = Opinion::active("AboveThreshold", ""),
+        |observed| observed.opinion = Opinion::unknown("NoTriggers", ""),
+        |observed| observed.may_sleep = false,
+        |observed| observed.paused = true,
+        |observed| observed.blind = true,
+        |observed| observed.target_unseen = true,
+        |observed| observed.slices = Slices::Current { since: at(158) },
+        |observed| observed.slices = Slices::Stale { since: at(90) },
+    ];
+    for (number, reason) in reasons.into_iter().enumerate() {
+        let mut observed = broken.clone();
+        reason(&mut observed);
+        assert!(!sleeps_at(160, observed), "reason {number}");
+    }
+}
+
 #[test]
 fn what_is_published_of_a_target_out_of_sight_stays_true() {
     let unknown = Target::Unknown("Rollout cannot be watched".into());
@@ -821,7 +892,7 @@ fn anything() -> impl Strategy<Value = Observed> {
         any::<bool>(),
     );
     let world = (-2..3i32, 0..3usize, 0..4u8, 0..3u8, 0..6u8);
-    let sight = (any::<bool>(), any::<bool>(), 0..6u8);
+    let sight = (any::<bool>(), any::<bool>(), 0..6u8, 0..300i64);
     let verdict = prop_oneof![
         Just(Opinion::idle("I", "")),
         Just(Opinion::active("A", "")),
@@ -837,7 +908,7 @@ fn anything() -> impl Strategy<Value = Observed> {
         .prop_map(|(flags, world, sight, opinion, knock)| {
             let (deleting, paused, dry_run, may_sleep, finalizer) = flags;
             let (replicas, ready, slices, resolvers, autoscaler) = world;
-            let (blind, target_unseen, service) = sight;
+            let (blind, target_unseen, service, unready) = sight;
             Observed {
                 deleting_since: deleting.then(|| at(100)),
                 paused,
@@ -855,6 +926,7 @@ fn anything() -> impl Strategy<Value = Observed> {
                     _ => Target::Found { replicas },
                 },
                 ready_endpoints: if replicas == 0 { 0 } else { ready },
+                unready_since: at(unready),
                 blind,
                 target_unseen,
                 slices: match slices {
@@ -882,6 +954,24 @@ fn anything() -> impl Strategy<Value = Observed> {
         })
 }
 
+/// Nothing but time keeps it up.
+fn never_ready() -> impl Strategy<Value = Observed> {
+    let moment = || 0..300i64;
+    let maybe = || proptest::option::of(moment());
+    (maybe(), maybe(), moment(), moment(), 1..120i64).prop_map(
+        |(knock, woken, unready, published, cooldown)| Observed {
+            last_knock: knock.map(at),
+            woken: woken.map(at),
+            unready_since: at(unready),
+            slices: Slices::Current {
+                since: at(published),
+            },
+            cooldown: SignedDuration::from_secs(cooldown),
+            ..broken_service()
+        },
+    )
+}
+
 proptest! {
     #[test]
     fn nothing_is_scaled_to_zero_unless_somebody_holds_its_traffic(observed in anything(), now in 0..400i64) {
@@ -901,6 +991,17 @@ proptest! {
             let forsaken = now >= 160 && matches!(observed.resolvers, Resolvers::Gone { .. }) && !observed.blind;
             let no_service = observed.service != Service::Usable;
             prop_assert!(observed.ready_endpoints > 0 || observed.deleting_since.is_some() || forsaken || no_service);
+        }
+    }
+
+    #[test]
+    fn what_is_not_ready_is_not_scaled_down_while_somebody_may_wait(observed in never_ready(), now in 0..400i64) {
+        if sleeps(&planned(&observed, now)) {
+            let quiet = observed.cooldown.max(MINUTE);
+            let is_quiet = |since: Timestamp| at(now).duration_since(since) >= quiet;
+            prop_assert!(observed.last_knock.is_none_or(is_quiet));
+            prop_assert!(observed.woken.is_none_or(is_quiet));
+            prop_assert!(is_quiet(observed.unready_since), "or nobody listened for knocks");
         }
     }
 

@@ -369,3 +369,14 @@ fn nobody_is_given_time_while_the_api_server_does_not_answer() {
     memory.note_leaving(false, later);
     assert_eq!(memory.leaving_since, None);
 }
+
+#[test]
+fn a_new_leader_has_not_listened_for_knocks_before_it_led() {
+    let mut index = index();
+    let web = declared("web", "web", "2026-01-01T00:00:00Z");
+    index.change_declared(listed(vec![web]), now());
+    let led_before = |memory: &mut Memory| memory.unready_since = Some(now());
+    index.remember(&key("web"), led_before);
+    index.take_office();
+    assert_eq!(index.memory(&key("web")).unready_since, None);
+}

@@ -36,6 +36,7 @@ fn observed() -> Observed {
         opinion: Opinion::unknown("NoTriggers", ""),
         may_sleep: true,
         last_active: None,
+        unready_since: now(),
         asleep_since: None,
         last_knock: None,
         woken: None,
@@ -67,8 +68,12 @@ fn object() -> ElastiService {
 }
 
 fn told(observed: &Observed, undone: &[Step]) -> ElastiServiceStatus {
+    told_of(&object(), observed, undone)
+}
+
+fn told_of(object: &ElastiService, observed: &Observed, undone: &[Step]) -> ElastiServiceStatus {
     status(&Report {
-        object: &object(),
+        object,
         observed,
         plan: &plan(observed, now(), Default::default()),
         routes: &Routes::default(),
@@ -161,4 +166,25 @@ fn without_resolvers_it_is_said_what_becomes_of_those_who_sleep() {
         let left = message(true, false);
         assert!(left.contains("left asleep, since spec.paused"), "{left}");
     }
+}
+
+#[test]
+fn a_wake_that_was_given_up_is_none() {
+    let mut object = object();
+    let begun = LastWake {
+        time: Time(now()),
+        duration: None,
+    };
+    object.status.as_mut().unwrap().last_wake = Some(begun.clone());
+    let starting = Observed {
+        target: Target::Found { replicas: 1 },
+        ..observed()
+    };
+    let waking = told_of(&object, &starting, &[]);
+    assert_eq!(waking.last_wake, Some(begun));
+    let asleep = told_of(&object, &observed(), &[]);
+    assert_eq!(
+        asleep.last_wake, None,
+        "or the next one would seem to have begun with it"
+    );
 }
