@@ -102,9 +102,11 @@ async fn ask(operator: &Operator, key: &Key, object: &ElastiService) -> Duration
 
 fn note_window(operator: &Operator, key: &Key, open: bool) {
     operator.learn(|index| {
-        let before = index.memory(key).may_sleep.unwrap_or(true);
-        index.remember(key, |memory| memory.may_sleep = Some(open));
-        (before != open).then(|| key.clone()).into_iter().collect()
+        let mut is_news = false;
+        index.remember(key, |memory| {
+            is_news = memory.may_sleep.replace(open).unwrap_or(true) != open;
+        });
+        is_news.then(|| key.clone()).into_iter().collect()
     });
 }
 
