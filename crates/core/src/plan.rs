@@ -47,6 +47,8 @@ pub struct Observed {
     pub may_sleep: bool,
     /// When the target was last scaled up or seen in use.
     pub last_active: Option<Timestamp>,
+    /// Since when it is seen without a ready endpoint though the target is up, and every knock was heard: now, if it is not.
+    pub unready_since: Timestamp,
     /// Since when the target is seen at zero.
     pub asleep_since: Option<Timestamp>,
     /// When a resolver last told of requests for it.
@@ -62,8 +64,10 @@ pub struct Observed {
     pub stepped_back: Option<Timestamp>,
     /// When our slices were last removed, as far as is known.
     pub unpublished: Option<Timestamp>,
-    /// A watch fails: what is known may be old.
+    /// A watch of services, slices or resolvers fails: what is known of them may be old.
     pub blind: bool,
+    /// The watch of its target's kind fails.
+    pub target_unseen: bool,
     /// When the last watch that had failed saw again.
     pub recovered: Option<Timestamp>,
 }
@@ -161,6 +165,8 @@ pub struct Patience {
     pub settle: SignedDuration,
     /// For the controllers of Kubernetes to see what becomes of pods: one that lost its API server asks again within this.
     pub controllers: SignedDuration,
+    /// For one who is held to knock again: resolvers do within seconds, however long they wait.
+    pub knocks: SignedDuration,
     /// For resolvers to come back before what sleeps is woken.
     pub resolvers: SignedDuration,
     /// For a target to get ready before a deleted ElastiService lets go of its traffic, and for
@@ -260,7 +266,7 @@ fn present(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
 
 fn with_service(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = match observed.target {
-        Target::Missing | Target::Unknown(_) => Plan::idle(),
+        Target::Missing | Target::Unknown(_) => asleep::unseen(observed, now, patience),
         Target::Found { replicas: 0 } => asleep::plan(observed, now, patience),
         Target::Found { .. } if observed.ready_endpoints == 0 => {
             asleep::waking(observed, now, patience)
@@ -285,12 +291,18 @@ fn with_service(observed: &Observed, now: Timestamp, patience: Patience) -> Plan
 // === impl Observed ===
 
 impl Observed {
-    /// The end of the time in which the target has to stay up.
-    fn rested_at(&self) -> Timestamp {
-        let since = self
+    /// The end of the time in which the target has to stay up. Before it is ready, who waits for it has no other way to say so
+    /// than to knock.
+    fn rested_at(&self, patience: Patience) -> Timestamp {
+        let used = self
             .last_active
             .map_or(self.created, |active| active.max(self.created));
-        later(since, self.cooldown)
+        if self.ready_endpoints > 0 {
+            return later(used, self.cooldown);
+        }
+        let heard = self.last_knock.max(self.woken);
+        let since = used.max(self.unready_since).max(heard.unwrap_or(used));
+        later(since, self.cooldown.max(patience.knocks))
     }
 
     /// A pod of before may still be listed as ready, and end the next moment.
@@ -312,12 +324,24 @@ impl Observed {
 
     /// When those whom the slices name are taken for dead, if nobody takes their place.
     fn forsaken_at(&self, patience: Patience) -> Option<Timestamp> {
+        let gone = matches!(self.resolvers, Resolvers::Gone { .. });
+        let named = gone && !self.blind && self.slices != Slices::Absent;
+        self.unheld_at(patience).filter(|_| named)
+    }
+
+    /// When it is no longer waited for those who could hold all of its traffic.
+    fn unheld_at(&self, patience: Patience) -> Option<Timestamp> {
         match self.resolvers {
-            Resolvers::Gone { since, .. } if !self.blind && self.slices != Slices::Absent => {
+            Resolvers::Gone { since, .. } | Resolvers::Partly { since } => {
                 Some(later(since, patience.resolvers))
             }
-            _ => None,
+            Resolvers::Ready => None,
         }
+    }
+
+    fn is_unheld(&self, now: Timestamp, patience: Patience) -> bool {
+        let at = self.unheld_at(patience);
+        at.is_some_and(|at| now >= at)
     }
 
     fn is_forsaken(&self, now: Timestamp, patience: Patience) -> bool {
@@ -407,6 +431,7 @@ impl Default for Patience {
         Self {
             settle: SignedDuration::from_secs(3),
             controllers: SignedDuration::from_secs(30),
+            knocks: SignedDuration::from_secs(60),
             resolvers: SignedDuration::from_secs(10),
             leave: SignedDuration::from_secs(30),
         }
@@ -433,6 +458,10 @@ impl Plan {
             ..Self::idle()
         }
     }
+}
+
+fn earlier(moment: Timestamp, by: SignedDuration) -> Timestamp {
+    moment.checked_sub(by).unwrap_or(Timestamp::MIN)
 }
 
 fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {

@@ -21,9 +21,13 @@ use crate::facts::{
 };
 use crate::few::Few;
 use elasti_api::{AttachedTarget, AutoscalerKind, ElastiService, ScaleTargetRef, names};
-use elasti_core::{plan::Autoscaler, ports::Ports, verdict::Opinion};
+use elasti_core::{
+    plan::{Autoscaler, Observed, Target},
+    ports::Ports,
+    verdict::Opinion,
+};
 use elasti_runtime::watch::{Change, Health, Key, Scope};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{api::ApiResource, core::GroupVersionKind};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -84,6 +88,8 @@ pub(crate) struct Memory {
     /// The first since it sleeps, or slept last.
     pub(crate) first_knock: Option<Timestamp>,
     pub(crate) last_active: Option<Timestamp>,
+    /// Since when it is up without a ready endpoint, for as long as this replica leads.
+    pub(crate) unready_since: Option<Timestamp>,
     pub(crate) asleep_since: Option<Timestamp>,
     /// Since when it is to give back what it has, or what it no longer names.
     pub(crate) leaving_since: Option<Timestamp>,
@@ -100,8 +106,8 @@ pub(crate) struct Memory {
     /// Reconciles that failed in a row, in the same way: by an outage, or refused.
     pub(crate) failures: u32,
     pub(crate) outage: bool,
-    /// When the triggers were asked, last.
-    pub(crate) asked: Option<Timestamp>,
+    /// When the triggers answered, last.
+    pub(crate) answered: Option<Timestamp>,
     /// The last knock that the leader was told of.
     pub(crate) told: Option<Timestamp>,
     pub(crate) opinion: Option<Opinion>,
@@ -148,6 +154,18 @@ impl Kind {
 // === impl Memory ===
 
 impl Memory {
+    /// Whether what the triggers said, if they did, still counts.
+    pub(crate) fn has_fresh_opinion(&self, now: Timestamp, trust: SignedDuration) -> bool {
+        self.answered
+            .is_some_and(|answered| now.duration_since(answered) < trust)
+    }
+
+    pub(crate) fn note_readiness(&mut self, observed: &Observed) {
+        let up = matches!(observed.target, Target::Found { replicas } if replicas > 0);
+        let unready = up && observed.ready_endpoints == 0;
+        self.unready_since = unready.then_some(observed.unready_since);
+    }
+
     pub(crate) fn note_leaving(&mut self, leaves: bool, now: Timestamp) {
         if leaves && self.leaving_since.is_none() {
             self.failures = 0;
@@ -257,6 +275,14 @@ impl Index {
     pub(crate) fn remember(&mut self, key: &Key, change: impl FnOnce(&mut Memory)) {
         if self.declared.contains_key(key) {
             change(self.memories.entry(key.clone()).or_default());
+        }
+    }
+
+    /// What others heard before this replica leads is not known.
+    pub(crate) fn take_office(&mut self) {
+        self.recount_routes();
+        for memory in self.memories.values_mut() {
+            memory.unready_since = None;
         }
     }
 

@@ -81,7 +81,8 @@ pub(crate) fn observe(
             .last_scaled_up_time
             .map(|time| time.0)
             .max(memory.last_active),
-        asleep_since: memory.asleep_since,
+        unready_since: memory.unready_since.unwrap_or(moment.now),
+        asleep_since: memory.asleep_since.or(memory.zeroed),
         last_knock: memory
             .last_knock
             .max(status.last_knock_time.map(|time| end_of_second(time.0))),
@@ -94,7 +95,8 @@ pub(crate) fn observe(
             || index.lists_unevenly(&service_key)
             || index.lists_ending(&service_key),
         unpublished: memory.unpublished,
-        blind: index.trouble(key).is_some() || !index.sees_target(&kind, &target),
+        blind: index.trouble(key).is_some(),
+        target_unseen: !index.sees_target(&kind, &target),
         recovered: index.recovered(key),
     }
 }
@@ -108,11 +110,10 @@ pub(crate) struct Moment {
 }
 
 fn opinion(memory: &Memory, moment: Moment) -> Opinion {
-    let fresh = |asked: Timestamp| moment.now.duration_since(asked) < moment.trust;
-    match (&memory.opinion, memory.asked) {
-        (Some(opinion), Some(asked)) if fresh(asked) => opinion.clone(),
-        (Some(_), _) => Opinion::unknown("Outdated", "The triggers have not answered for a while"),
-        (None, _) => Opinion::unknown(NOT_ASKED, "The triggers have not been asked yet"),
+    match &memory.opinion {
+        Some(opinion) if memory.has_fresh_opinion(moment.now, moment.trust) => opinion.clone(),
+        Some(_) => Opinion::unknown("Outdated", "The triggers have not answered for a while"),
+        None => Opinion::unknown(NOT_ASKED, "The triggers have not been asked yet"),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 use elasti_api::{ElastiService, ElastiServiceStatus, Readiness, names};
 use elasti_core::plan::{Absence, Observed, Plan, Resolvers, Step, plan};
 use elasti_runtime::watch::Key;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::api::ApiResource;
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -28,8 +28,6 @@ const LONGEST: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 /// For one step: an API server that does not answer must not hold up the others.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What the triggers said counts for so many times their interval.
-const TRUST: u32 = 3;
 
 /// All that one reconcile works on, as it was at one moment.
 struct View {
@@ -396,15 +394,17 @@ impl View {
         let desired = Desired::new(index, key, &object, &routes, settings);
         let leaves = settings.release || object.metadata.deletion_timestamp.is_some();
         let kind = Kind::from(&object.spec.scale_target_ref);
-        let trust = triggers::interval(operator, &object).saturating_mul(TRUST);
         let moment = Moment {
             now,
-            trust: SignedDuration::try_from(trust).unwrap_or(SignedDuration::MAX),
+            trust: triggers::trust(operator, &object),
             leaves,
         };
         let observed = observe(index, key, &object, &desired, &routes, moment);
         let lets_go = leaves || !observed.former.is_empty();
-        index.remember(key, |memory| memory.note_leaving(lets_go, now));
+        index.remember(key, |memory| {
+            memory.note_leaving(lets_go, now);
+            memory.note_readiness(&observed);
+        });
         Some(Self {
             observed,
             public_service: index.service(&key.beside(&object.spec.service)).cloned(),

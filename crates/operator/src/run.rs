@@ -150,7 +150,7 @@ async fn take_office(operator: &Operator) {
         time::sleep(RETRY).await;
     };
     operator.note(|index| {
-        index.recount_routes();
+        index.take_office();
         for (port, since) in &resting {
             index.note_resting(*port, *since);
         }

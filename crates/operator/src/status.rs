@@ -171,8 +171,11 @@ fn last_wake(report: &Report<'_>, before: &ElastiServiceStatus) -> Option<LastWa
     if replicas > 0 && report.observed.ready_endpoints > 0 {
         return known.map(|known| complete(known, report));
     }
-    if report.plan.phase != Some(Phase::Waking) {
-        return known;
+    match report.plan.phase {
+        Some(Phase::Waking) => {}
+        // One that was given up was none.
+        Some(Phase::Asleep) => return known.filter(|known| known.duration.is_some()),
+        _ => return known,
     }
     let told = before.last_knock_time.as_ref().map(|time| time.0);
     let is_news = |knock: &Timestamp| {

@@ -298,7 +298,7 @@ async fn wake(operator: &Operator, key: &Key, sleeper: &Sleeper) -> bool {
         operator.work.push_all([key.clone()]);
     }
     // What is not there or not allowed is no better in a moment.
-    failures.all(|error| matches!(error.category(), "not_found" | "forbidden"))
+    failures.all(|error| matches!(error.category(), "not_found" | "forbidden" | "invalid"))
 }
 
 async fn directory(State(operator): State<Arc<Operator>>) -> Json<Directory> {

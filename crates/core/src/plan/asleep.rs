@@ -1,25 +1,21 @@
 //! A target at zero, or on its way up: its traffic goes to the resolvers.
 
-use super::{Autoscaler, Note, Observed, Patience, Plan, Resolvers, Slices, Step, later};
+use super::{
+    Autoscaler, Note, Observed, Patience, Plan, Resolvers, Slices, Step, Target, awake, earlier,
+};
 use crate::verdict::Verdict;
 use elasti_api::{Mode, Phase};
 use jiff::Timestamp;
 
 pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = held(observed, Phase::Asleep, now, patience);
-    match reason_to_wake(observed, now, patience) {
-        Wake::Now if dry(observed) => plan.note = Some(Note::DryRunWouldWake),
-        Wake::Now => {
+    if has_reason_to_wake(observed, now, patience) {
+        if dry(observed, now, patience) {
+            plan.note = Some(Note::DryRunWouldWake);
+        } else {
             plan.phase = Some(Phase::Waking);
-            if observed.autoscaler == Autoscaler::Paused {
-                plan.steps.push(Step::ResumeAutoscaler);
-            }
-            plan.steps.push(Step::ScaleUp {
-                replicas: observed.min_replicas,
-            });
+            plan.steps.append(&mut wake(observed));
         }
-        Wake::At(moment) => plan.look_again = Some(moment),
-        Wake::Never => {}
     }
     if observed.is_forsaken(now, patience) {
         plan.steps.push(Step::RemoveSlices);
@@ -30,21 +26,73 @@ pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> P
     plan
 }
 
-/// What was put to sleep before the dry run began is still woken: its requests wait.
-fn dry(observed: &Observed) -> bool {
-    observed.dry_run && !(observed.slices != Slices::Absent && knocked(observed))
+/// Nobody sees whether it is there, or sleeps: what was published stays true.
+pub(super) fn unseen(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    if observed.slices == Slices::Absent {
+        return Plan {
+            mode: Some(Mode::Serve),
+            ..Plan::idle()
+        };
+    }
+    let mut plan = held(observed, Phase::Asleep, now, patience);
+    plan.phase = None;
+    if observed.is_forsaken(now, patience) {
+        let may_sleep = matches!(observed.target, Target::Unknown(_));
+        if may_sleep && (observed.dry_run || !observed.paused) {
+            plan.steps.append(&mut wake(observed));
+        }
+        plan.steps.push(Step::RemoveSlices);
+    }
+    plan
+}
+
+fn wake(observed: &Observed) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if observed.autoscaler == Autoscaler::Paused {
+        steps.push(Step::ResumeAutoscaler);
+    }
+    steps.push(Step::ScaleUp {
+        replicas: observed.min_replicas,
+    });
+    steps
+}
+
+/// What was put to sleep before the dry run began is still woken when its requests wait, or when nobody could hold them.
+fn dry(observed: &Observed, now: Timestamp, patience: Patience) -> bool {
+    let needed = knocked(observed, patience) || observed.is_unheld(now, patience);
+    observed.dry_run && !(observed.slices != Slices::Absent && needed)
 }
 
 /// Since it sleeps, or since its slices are published: there was no knock at the last look, so one
-/// that came later, while it was being scaled down, is unanswered.
-fn knocked(observed: &Observed) -> bool {
+/// that came later, while it was being scaled down, is unanswered. An old one was answered, or given up.
+fn knocked(observed: &Observed, patience: Patience) -> bool {
     let published = observed.slices.published_since();
-    let since = published.into_iter().chain(observed.asleep_since).min();
-    observed.knocked_since(since.unwrap_or(observed.created))
+    let asleep = observed.asleep_since;
+    let since = published.into_iter().chain(asleep).min();
+    let heard = asleep.map(|asleep| earlier(asleep, patience.knocks));
+    observed.knocked_since(since.max(heard).unwrap_or(observed.created))
 }
 
-/// Scaled up, by us or by somebody else, and not ready yet.
+/// Scaled up, by us or by somebody else, and not ready yet. If nobody waits for that, it may sleep again.
 pub(super) fn waking(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+    let plan = rising(observed, now, patience);
+    match awake::reluctance(observed, now, patience) {
+        Some((note, look_again)) => Plan {
+            note,
+            look_again: plan.look_again.into_iter().chain(look_again).min(),
+            ..plan
+        },
+        None => {
+            let mut plan = awake::fall_asleep(observed, now, patience);
+            if observed.unproven_resolvers {
+                plan.steps.insert(0, Step::AskResolvers);
+            }
+            plan
+        }
+    }
+}
+
+fn rising(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = held(observed, Phase::Waking, now, patience);
     if observed.autoscaler == Autoscaler::Paused {
         plan.steps.push(Step::ResumeAutoscaler);
@@ -58,7 +106,7 @@ pub(super) fn waking(observed: &Observed, now: Timestamp, patience: Patience) ->
 /// Up, and ready, but not for long enough to let go of its traffic.
 pub(super) fn settling(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let settled = observed.settled_at(patience).filter(|at| now < *at);
-    let plan = waking(observed, now, patience);
+    let plan = rising(observed, now, patience);
     Plan {
         look_again: settled.into_iter().chain(plan.look_again).min(),
         ..plan
@@ -85,36 +133,19 @@ fn held(observed: &Observed, phase: Phase, now: Timestamp, patience: Patience) -
         steps,
         phase: Some(phase),
         mode: Some(if proxied { Mode::Proxy } else { Mode::Serve }),
-        look_again: observed.forsaken_at(patience).filter(|_| !forsaken),
+        look_again: observed.unheld_at(patience).filter(|at| now < *at),
         ..Plan::idle()
     }
 }
 
-enum Wake {
-    Now,
-    At(Timestamp),
-    Never,
-}
-
-fn reason_to_wake(observed: &Observed, now: Timestamp, patience: Patience) -> Wake {
-    if knocked(observed) {
-        return Wake::Now;
+fn has_reason_to_wake(observed: &Observed, now: Timestamp, patience: Patience) -> bool {
+    // Under a dry run nobody publishes again what is removed.
+    let lost = observed.dry_run && observed.is_forsaken(now, patience);
+    if knocked(observed, patience) || lost {
+        return true;
     }
-    if observed.paused {
-        return Wake::Never;
-    }
-    if !observed.may_sleep || observed.opinion.verdict == Verdict::Active {
-        return Wake::Now;
-    }
-    match observed.resolvers {
-        Resolvers::Gone { since, .. } | Resolvers::Partly { since } => {
-            let patience_ends = later(since, patience.resolvers);
-            if now < patience_ends {
-                Wake::At(patience_ends)
-            } else {
-                Wake::Now
-            }
-        }
-        Resolvers::Ready => Wake::Never,
-    }
+    !observed.paused
+        && (!observed.may_sleep
+            || observed.opinion.verdict == Verdict::Active
+            || observed.is_unheld(now, patience))
 }

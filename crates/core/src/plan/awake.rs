@@ -30,12 +30,12 @@ pub(super) fn plan(observed: &Observed, now: Timestamp, patience: Patience) -> P
 }
 
 /// Why the target stays up, if it does, and when that ends by itself.
-fn reluctance(
+pub(super) fn reluctance(
     observed: &Observed,
     now: Timestamp,
     patience: Patience,
 ) -> Option<(Option<Note>, Option<Timestamp>)> {
-    let rested = observed.rested_at();
+    let rested = observed.rested_at(patience);
     // Who is still blind would have clients go to pods that have ended.
     let recovered = observed.recovered.map(|at| later(at, patience.controllers));
     if observed.opinion.verdict != Verdict::Idle {
@@ -54,7 +54,7 @@ fn reluctance(
             Note::CoolingDown
         };
         Some((Some(note), Some(rested)))
-    } else if observed.blind {
+    } else if observed.blind || observed.target_unseen {
         Some((Some(Note::Blind), None))
     } else if let Some(recovered) = recovered.filter(|at| now < *at) {
         Some((Some(Note::Recovering), Some(recovered)))
@@ -72,7 +72,7 @@ fn reluctance(
 }
 
 /// Publish, wait until every data plane can know, look again, and only then scale.
-fn fall_asleep(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
+pub(super) fn fall_asleep(observed: &Observed, now: Timestamp, patience: Patience) -> Plan {
     let mut plan = Plan {
         phase: Some(Phase::FallingAsleep),
         mode: Some(Mode::Proxy),

@@ -30,7 +30,10 @@ pub(super) fn plan(
         return Plan {
             steps,
             phase: Some(Phase::Waking),
-            mode: observed.slices.published_since().map(|_| Mode::Proxy),
+            mode: Some(match observed.slices {
+                Slices::Absent => Mode::Serve,
+                _ => Mode::Proxy,
+            }),
             look_again: Some(later(now, RETRY).min(holding)),
             ..Plan::idle()
         };
@@ -48,6 +51,7 @@ pub(super) fn plan(
     match known.filter(|known| now < *known) {
         Some(known) => Plan {
             steps,
+            mode: Some(Mode::Serve),
             look_again: Some(known),
             ..Plan::idle()
         },
@@ -74,14 +78,27 @@ const RETRY: SignedDuration = SignedDuration::from_secs(2);
 
 /// Without a service nobody can ask for the target: there is nothing to hold.
 pub(super) fn without_service(observed: &Observed) -> Plan {
-    let mut plan = Plan::idle();
+    let mut steps = Vec::new();
     if observed.slices != Slices::Absent {
-        plan.steps.push(Step::RemoveSlices);
+        // Under a dry run they are not published again when the service is back.
+        if observed.dry_run {
+            steps = restore(observed);
+        }
+        steps.push(Step::RemoveSlices);
     }
     if observed.service == Service::Missing {
-        plan.steps.push(Step::RemovePrivateService);
+        steps.push(Step::RemovePrivateService);
     }
-    plan
+    Plan {
+        steps,
+        phase: match observed.target {
+            Target::Found { replicas: 0 } => Some(Phase::Asleep),
+            Target::Found { .. } => Some(Phase::Awake),
+            Target::Missing | Target::Unknown(_) => None,
+        },
+        mode: Some(Mode::Serve),
+        ..Plan::idle()
+    }
 }
 
 /// The target as its owner left it: up, with its autoscaler at work.

@@ -33,6 +33,7 @@ fn idle_service() -> Observed {
         opinion: Opinion::idle("BelowThreshold", "0 is below 1"),
         may_sleep: true,
         last_active: None,
+        unready_since: at(0),
         asleep_since: None,
         last_knock: None,
         woken: None,
@@ -41,6 +42,7 @@ fn idle_service() -> Observed {
         stepped_back: None,
         unpublished: None,
         blind: false,
+        target_unseen: false,
         recovered: None,
     }
 }
@@ -665,6 +667,174 @@ fn slices_do_not_lead_to_resolvers_that_stay_away() {
     assert_eq!(planned(&leaving, 210).steps, [Step::RemoveSlices]);
 }
 
+/// Up and idle for long, and never ready.
+fn broken_service() -> Observed {
+    Observed {
+        target: Target::Found { replicas: 2 },
+        woken: Some(at(100)),
+        unready_since: at(100),
+        asleep_since: None,
+        ..sleeping_service()
+    }
+}
+
+#[test]
+fn what_never_gets_ready_falls_asleep_again_when_nobody_waits() {
+    let mut observed = Observed {
+        autoscaler: Autoscaler::Running,
+        last_knock: Some(at(110)),
+        ..broken_service()
+    };
+    let waiting = planned(&observed, 169);
+    assert_eq!(waiting.steps, [], "whoever knocked may wait still");
+    assert_eq!(
+        (waiting.phase, waiting.note, waiting.look_again),
+        (Some(Phase::Waking), Some(Note::CoolingDown), Some(at(170)))
+    );
+    let steps = |observed: &Observed| planned(observed, 170).steps;
+    assert_eq!(steps(&observed), [Step::PauseAutoscaler]);
+    observed.autoscaler = Autoscaler::Paused;
+    assert_eq!(steps(&observed), [Step::ScaleToZero { from: 2 }]);
+    observed.last_knock = Some(at(169));
+    let rescue = steps(&observed);
+    assert_eq!(rescue, [Step::ResumeAutoscaler], "somebody waits");
+
+    observed.target = Target::Found { replicas: 0 };
+    observed.asleep_since = Some(at(171));
+    observed.last_knock = Some(at(110));
+    assert_eq!(planned(&observed, 172).steps, [], "that one was given up");
+    observed.last_knock = Some(at(170));
+    let wakes = planned(&observed, 172).steps;
+    assert!(wakes.contains(&Step::ScaleUp { replicas: 2 }), "{wakes:?}");
+}
+
+#[test]
+fn what_is_not_ready_stays_up_while_there_is_a_reason() {
+    let broken = broken_service();
+    let sleeps_at = |now, observed: Observed| sleeps(&planned(&observed, now));
+    assert!(sleeps_at(160, broken.clone()));
+    assert!(
+        !sleeps_at(159, broken.clone()),
+        "it has only begun to start"
+    );
+    let reasons: [fn(&mut Observed); 11] = [
+        |observed| observed.cooldown = MINUTE * 10,
+        |observed| observed.last_active = Some(at(120)),
+        |observed| observed.unready_since = at(120),
+        |observed| observed.opinion = Opinion::active("AboveThreshold", ""),
+        |observed| observed.opinion = Opinion::unknown("NoTriggers", ""),
+        |observed| observed.may_sleep = false,
+        |observed| observed.paused = true,
+        |observed| observed.blind = true,
+        |observed| observed.target_unseen = true,
+        |observed| observed.slices = Slices::Current { since: at(158) },
+        |observed| observed.slices = Slices::Stale { since: at(90) },
+    ];
+    for (number, reason) in reasons.into_iter().enumerate() {
+        let mut observed = broken.clone();
+        reason(&mut observed);
+        assert!(!sleeps_at(160, observed), "reason {number}");
+    }
+}
+
+#[test]
+fn what_is_published_of_a_target_out_of_sight_stays_true() {
+    let unknown = Target::Unknown("Rollout cannot be watched".into());
+    for target in [Target::Missing, unknown.clone()] {
+        let observed = Observed {
+            target,
+            target_unseen: true,
+            slices: Slices::Stale { since: at(90) },
+            unproven_resolvers: true,
+            ..sleeping_service()
+        };
+        let plan = planned(&observed, 200);
+        assert_eq!(plan.steps, [Step::AskResolvers, Step::PublishSlices]);
+        assert_eq!((plan.phase, plan.mode), (None, Some(Mode::Proxy)));
+    }
+    let forsaken = Observed {
+        target: Target::Missing,
+        target_unseen: true,
+        resolvers: gone(at(200)),
+        ..sleeping_service()
+    };
+    let early = planned(&forsaken, 205);
+    assert_eq!((early.steps, early.look_again), (vec![], Some(at(210))));
+    let plan = planned(&forsaken, 210);
+    assert_eq!(
+        plan.steps,
+        [Step::RemoveSlices],
+        "whoever they name is gone"
+    );
+    assert_eq!(plan.mode, Some(Mode::Serve));
+    let may_sleep = Observed {
+        target: unknown,
+        ..forsaken
+    };
+    let steps = [Step::ScaleUp { replicas: 2 }, Step::RemoveSlices];
+    assert_eq!(planned(&may_sleep, 210).steps, steps);
+}
+
+#[test]
+fn a_dry_run_wakes_what_nobody_can_hold_any_more() {
+    let forsaken = Observed {
+        dry_run: true,
+        autoscaler: Autoscaler::Paused,
+        resolvers: gone(at(200)),
+        ..sleeping_service()
+    };
+    assert_eq!(planned(&forsaken, 209).steps, []);
+    let steps = [
+        Step::ResumeAutoscaler,
+        Step::ScaleUp { replicas: 2 },
+        Step::RemoveSlices,
+    ];
+    assert_eq!(planned(&forsaken, 210).steps, steps);
+    let paused = Observed {
+        paused: true,
+        ..forsaken.clone()
+    };
+    let why = "nobody would publish its slices again";
+    assert_eq!(planned(&paused, 210).steps, steps, "{why}");
+    let partly = Observed {
+        resolvers: Resolvers::Partly { since: at(200) },
+        ..forsaken
+    };
+    assert_eq!(planned(&partly, 209).look_again, Some(at(210)));
+    assert_eq!(planned(&partly, 210).steps, steps[..2]);
+}
+
+#[test]
+fn a_dry_run_wakes_what_sleeps_behind_a_service_that_goes_away() {
+    let observed = Observed {
+        service: Service::Missing,
+        dry_run: true,
+        ..sleeping_service()
+    };
+    assert_eq!(
+        planned(&observed, 200).steps,
+        [
+            Step::ScaleUp { replicas: 2 },
+            Step::RemoveSlices,
+            Step::RemovePrivateService
+        ]
+    );
+}
+
+#[test]
+fn without_a_service_nothing_leads_to_resolvers() {
+    let observed = Observed {
+        service: Service::Unusable("it has no selector"),
+        ..sleeping_service()
+    };
+    let plan = planned(&observed, 200);
+    assert_eq!(plan.steps, [Step::RemoveSlices], "it sleeps on");
+    assert_eq!(
+        (plan.phase, plan.mode),
+        (Some(Phase::Asleep), Some(Mode::Serve))
+    );
+}
+
 #[test]
 fn resolvers_are_asked_before_anything_needs_them() {
     let absent = Resolvers::Gone {
@@ -697,6 +867,22 @@ fn sleeps(plan: &Plan) -> bool {
     plan.steps.iter().any(to_zero)
 }
 
+/// At zero, or nobody knows.
+fn may_be_down(observed: &Observed) -> bool {
+    matches!(
+        observed.target,
+        Target::Found { replicas: 0 } | Target::Unknown(_)
+    )
+}
+
+fn place_of(plan: &Plan, wanted: impl Fn(&Step) -> bool) -> Option<usize> {
+    plan.steps.iter().position(wanted)
+}
+
+fn scales_up(step: &Step) -> bool {
+    matches!(step, Step::ScaleUp { .. })
+}
+
 fn anything() -> impl Strategy<Value = Observed> {
     let flags = (
         any::<bool>(),
@@ -705,24 +891,44 @@ fn anything() -> impl Strategy<Value = Observed> {
         any::<bool>(),
         any::<bool>(),
     );
-    let world = (0..3i32, 0..3usize, 0..4u8, 0..3u8, 0..6u8);
+    let world = (-2..3i32, 0..3usize, 0..4u8, 0..3u8, 0..6u8);
+    let sight = (any::<bool>(), any::<bool>(), 0..6u8, 0..300i64);
     let verdict = prop_oneof![
         Just(Opinion::idle("I", "")),
         Just(Opinion::active("A", "")),
         Just(Opinion::unknown("U", "")),
     ];
-    (flags, world, verdict, proptest::option::of(0..300i64)).prop_map(
-        |(flags, world, opinion, knock)| {
+    (
+        flags,
+        world,
+        sight,
+        verdict,
+        proptest::option::of(0..300i64),
+    )
+        .prop_map(|(flags, world, sight, opinion, knock)| {
             let (deleting, paused, dry_run, may_sleep, finalizer) = flags;
             let (replicas, ready, slices, resolvers, autoscaler) = world;
+            let (blind, target_unseen, service, unready) = sight;
             Observed {
                 deleting_since: deleting.then(|| at(100)),
                 paused,
                 dry_run,
                 may_sleep,
                 finalizer,
-                target: Target::Found { replicas },
+                service: match service {
+                    0 => Service::Missing,
+                    1 => Service::Unusable("it has no selector"),
+                    _ => Service::Usable,
+                },
+                target: match replicas {
+                    -2 => Target::Missing,
+                    -1 => Target::Unknown("it cannot be watched".into()),
+                    _ => Target::Found { replicas },
+                },
                 ready_endpoints: if replicas == 0 { 0 } else { ready },
+                unready_since: at(unready),
+                blind,
+                target_unseen,
                 slices: match slices {
                     0 => Slices::Absent,
                     1 => Slices::Stale { since: at(100) },
@@ -745,6 +951,23 @@ fn anything() -> impl Strategy<Value = Observed> {
                 last_knock: knock.map(at),
                 ..idle_service()
             }
+        })
+}
+
+/// Nothing but time keeps it up.
+fn never_ready() -> impl Strategy<Value = Observed> {
+    let moment = || 0..300i64;
+    let maybe = || proptest::option::of(moment());
+    (maybe(), maybe(), moment(), moment(), 1..120i64).prop_map(
+        |(knock, woken, unready, published, cooldown)| Observed {
+            last_knock: knock.map(at),
+            woken: woken.map(at),
+            unready_since: at(unready),
+            slices: Slices::Current {
+                since: at(published),
+            },
+            cooldown: SignedDuration::from_secs(cooldown),
+            ..broken_service()
         },
     )
 }
@@ -765,25 +988,77 @@ proptest! {
     fn slices_are_removed_only_when_the_target_answers_or_is_let_go_or_nobody_holds(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
         if plan.steps.contains(&Step::RemoveSlices) {
-            let forsaken = now >= 160 && matches!(observed.resolvers, Resolvers::Gone { .. });
-            prop_assert!(observed.ready_endpoints > 0 || observed.deleting_since.is_some() || forsaken);
+            let forsaken = now >= 160 && matches!(observed.resolvers, Resolvers::Gone { .. }) && !observed.blind;
+            let no_service = observed.service != Service::Usable;
+            prop_assert!(observed.ready_endpoints > 0 || observed.deleting_since.is_some() || forsaken || no_service);
         }
     }
 
     #[test]
-    fn a_dry_run_scales_only_for_requests_that_wait_already(observed in anything(), now in 0..400i64) {
+    fn what_is_not_ready_is_not_scaled_down_while_somebody_may_wait(observed in never_ready(), now in 0..400i64) {
+        if sleeps(&planned(&observed, now)) {
+            let quiet = observed.cooldown.max(MINUTE);
+            let is_quiet = |since: Timestamp| at(now).duration_since(since) >= quiet;
+            prop_assert!(observed.last_knock.is_none_or(is_quiet));
+            prop_assert!(observed.woken.is_none_or(is_quiet));
+            prop_assert!(is_quiet(observed.unready_since), "or nobody listened for knocks");
+        }
+    }
+
+    #[test]
+    fn slices_are_kept_current_or_removed(observed in anything(), now in 0..400i64) {
+        let stale = matches!(observed.slices, Slices::Stale { .. }) && observed.deleting_since.is_none();
+        if stale && !matches!(observed.resolvers, Resolvers::Gone { .. }) {
+            let steps = planned(&observed, now).steps;
+            prop_assert!(steps.contains(&Step::PublishSlices) || steps.contains(&Step::RemoveSlices));
+        }
+    }
+
+    #[test]
+    fn the_mode_says_whether_slices_are_there(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        let publishes = plan.steps.contains(&Step::PublishSlices);
+        let removes = plan.steps.contains(&Step::RemoveSlices);
+        let published = publishes || observed.slices != Slices::Absent && !removes;
+        let mode = if published { Mode::Proxy } else { Mode::Serve };
+        prop_assert!(plan.mode.is_none_or(|said| said == mode), "{:?}", plan);
+    }
+
+    #[test]
+    fn a_dry_run_scales_only_what_was_put_to_sleep_before_and_needs_it(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
         if observed.dry_run && observed.deleting_since.is_none() {
             prop_assert!(!sleeps(&plan));
-            let up = plan.steps.iter().any(|step| matches!(step, Step::ScaleUp { .. }));
-            prop_assert!(!up || observed.last_knock.is_some() && observed.slices != Slices::Absent);
+            let waits = observed.last_knock.is_some();
+            let unheld = observed.resolvers != Resolvers::Ready || observed.service != Service::Usable;
+            let needed = observed.slices != Slices::Absent && (waits || unheld);
+            prop_assert!(needed || place_of(&plan, scales_up).is_none());
+        }
+    }
+
+    #[test]
+    fn what_sleeps_in_a_dry_run_is_woken_before_it_loses_its_slices(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        let removal = place_of(&plan, |step| *step == Step::RemoveSlices);
+        if let Some(removal) = removal.filter(|_| may_be_down(&observed) && observed.dry_run) {
+            let up = place_of(&plan, scales_up);
+            prop_assert!(up.is_some_and(|up| up < removal), "{:?}", plan.steps);
+        }
+    }
+
+    #[test]
+    fn what_sleeps_loses_its_slices_only_if_it_is_woken_or_left_alone(observed in anything(), now in 0..400i64) {
+        let plan = planned(&observed, now);
+        let left = observed.paused || observed.service != Service::Usable;
+        let stays = may_be_down(&observed) && !(left && observed.deleting_since.is_none());
+        if stays && plan.steps.contains(&Step::RemoveSlices) {
+            prop_assert!(place_of(&plan, scales_up).is_some(), "{:?}", plan.steps);
         }
     }
 
     #[test]
     fn the_target_never_goes_up_and_down_at_once(observed in anything(), now in 0..400i64) {
         let plan = planned(&observed, now);
-        let up = plan.steps.iter().any(|step| matches!(step, Step::ScaleUp { .. }));
-        prop_assert!(!(up && sleeps(&plan)));
+        prop_assert!(!(place_of(&plan, scales_up).is_some() && sleeps(&plan)));
     }
 }

@@ -49,13 +49,16 @@ pub(super) async fn write(
 pub(super) async fn tested(client: &Client, path: &str, operations: &Value) -> Result<(), Error> {
     match write(client, path, Write::Operations, operations).await {
         Err(Error::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(()),
-        // What is forbidden by a rule has a cause, a test that fails has none.
-        Err(Error::Kube(kube::Error::Api(status)))
-            if status.code == 422
-                && status.details.as_ref().is_none_or(|d| d.causes.is_empty()) =>
-        {
-            Err(Error::Meanwhile)
-        }
+        Err(error) if is_failed_test(&error) => Err(Error::Meanwhile),
         outcome => outcome,
     }
+}
+
+/// Whether something was not as an operation tests. What a rule forbids has a cause, a test that fails has none.
+pub(super) fn is_failed_test(error: &Error) -> bool {
+    let Error::Kube(kube::Error::Api(status)) = error else {
+        return false;
+    };
+    let causes = status.details.as_ref().map(|details| &details.causes);
+    status.code == 422 && causes.is_none_or(Vec::is_empty)
 }

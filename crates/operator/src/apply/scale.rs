@@ -50,7 +50,7 @@ pub(super) async fn from_zero(target: &Target<'_>, replicas: i32) -> Result<Done
             to: replicas,
         })),
         // Somebody was quicker.
-        Err(error) if error.category() == "invalid" => Ok(Done::Quietly),
+        Err(error) if request::is_failed_test(&error) => Ok(Done::Quietly),
         Err(error) => Err(error),
     }
 }
@@ -106,5 +106,48 @@ impl<'a> Target<'a> {
     async fn write(&self, how: Write, patch: &Value) -> Result<(), Error> {
         let path = request::path(&self.api, &format!("{}/scale", self.name));
         request::write(&self.client, &path, how, patch).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::{client::Body, core::GroupVersionKind};
+
+    /// What becomes of a wake that the API server answers like this.
+    async fn woken(answer: Value) -> Result<Done, Error> {
+        let client = tower::service_fn(move |_: http::Request<Body>| {
+            let body = Body::from(answer.to_string().into_bytes());
+            let response = http::Response::builder().status(422).body(body);
+            std::future::ready(response)
+        });
+        let client = Client::new(client, "default");
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
+        let target = Target::new(&client, &resource, &Key::new("shop", "web"), "web");
+        from_zero(&target, 1).await
+    }
+
+    #[tokio::test]
+    async fn what_a_rule_forbids_is_no_sign_that_somebody_was_quicker() {
+        let refused = |message: &str, details: Value| {
+            json!({
+                "kind": "Status",
+                "status": "Failure",
+                "code": 422,
+                "reason": "Invalid",
+                "message": message,
+                "details": details,
+            })
+        };
+        let test = "the server rejected our request due to an error in our request";
+        let quicker = woken(refused(test, json!({}))).await;
+        assert_eq!(quicker.unwrap(), Done::Quietly);
+        let rule = "ValidatingAdmissionPolicy 'none' denied request: it is to stay at zero";
+        let causes = json!({"causes": [{"message": "it is to stay at zero"}]});
+        let error = woken(refused(rule, causes)).await.unwrap_err();
+        assert_eq!(
+            (error.category(), error.to_string()),
+            ("invalid", rule.into())
+        );
     }
 }

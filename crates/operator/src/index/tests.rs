@@ -191,7 +191,7 @@ fn resolvers_that_come_and_go_are_noticed() {
         now(),
     );
     assert_eq!(index.no_resolver_since(), None);
-    let later = now() + jiff::SignedDuration::from_secs(5);
+    let later = now() + SignedDuration::from_secs(5);
     index.change_slices(
         Change::Applied(key("r"), slice("resolvers", &["10.0.0.9", "10.0.0.10"])),
         later,
@@ -283,7 +283,7 @@ fn a_service_is_listed_unevenly_while_an_address_family_has_no_pod_yet() {
 #[test]
 fn a_watch_that_failed_is_known_to_have_recovered() {
     let mut index = index();
-    let later = now() + jiff::SignedDuration::from_secs(9);
+    let later = now() + SignedDuration::from_secs(9);
     let mut tell = |health: Health, at| {
         index.change_sight("Service", &Scope::All, &health, at);
         index.recovered(&key("web"))
@@ -354,7 +354,7 @@ fn an_object_that_cannot_be_understood_harms_no_other() {
 
 #[test]
 fn nobody_is_given_time_while_the_api_server_does_not_answer() {
-    let later = now() + jiff::SignedDuration::from_secs(60);
+    let later = now() + SignedDuration::from_secs(60);
     let mut memory = Memory {
         failures: 9,
         ..Memory::default()
@@ -387,4 +387,15 @@ fn nobody_is_given_time_while_the_api_server_does_not_answer() {
     assert_eq!(memory.failures, 1, "what is back may refuse at first");
     memory.note_leaving(false, later);
     assert_eq!(memory.leaving_since, None);
+}
+
+#[test]
+fn a_new_leader_has_not_listened_for_knocks_before_it_led() {
+    let mut index = index();
+    let web = declared("web", "web", "2026-01-01T00:00:00Z");
+    index.change_declared(listed(vec![web]), now());
+    let led_before = |memory: &mut Memory| memory.unready_since = Some(now());
+    index.remember(&key("web"), led_before);
+    index.take_office();
+    assert_eq!(index.memory(&key("web")).unready_since, None);
 }

@@ -26,7 +26,7 @@ pub(super) fn facts(report: &Report<'_>) -> Vec<Fact> {
         ready,
         service,
         target,
-        resolver(observed.resolvers),
+        resolver(observed),
         triggers(observed),
         idle(observed),
         may_sleep(plan.note),
@@ -136,28 +136,34 @@ fn target(target: &Target) -> Fact {
     Fact::new("TargetFound", holds, reason, message)
 }
 
-const OTHER_FAMILY: (bool, &str, &str) = (
-    false,
-    "OtherAddressFamily",
-    "The service has an address family that no resolver has: it does not fall asleep, and is woken if it sleeps (the resolvers' Service needs ipFamilyPolicy: PreferDualStack)",
-);
-
-fn resolver(resolvers: Resolvers) -> Fact {
-    let (holds, reason, message) = match resolvers {
-        Resolvers::Ready => (true, "ResolverReady", "A resolver can hold traffic"),
-        Resolvers::Partly { .. } => OTHER_FAMILY,
+fn resolver(observed: &Observed) -> Fact {
+    // Under a dry run what loses its slices is woken all the same.
+    let sleepers = if observed.paused && !observed.dry_run {
+        "what sleeps is left asleep, since spec.paused is set"
+    } else {
+        "what sleeps is woken"
+    };
+    let other_family = || {
+        let message = format!(
+            "The service has an address family that no resolver has: it does not fall asleep, and {sleepers} (the resolvers' Service needs ipFamilyPolicy: PreferDualStack)"
+        );
+        (false, "OtherAddressFamily", message)
+    };
+    let (holds, reason, message) = match observed.resolvers {
+        Resolvers::Ready => (true, "ResolverReady", "A resolver can hold traffic".into()),
+        Resolvers::Partly { .. } => other_family(),
         Resolvers::Gone { why, .. } => match why {
             Absence::NoneReady => (
                 false,
                 "NoReadyResolver",
-                "No resolver is ready: nothing falls asleep, and what sleeps is woken",
+                format!("No resolver is ready: nothing falls asleep, and {sleepers}"),
             ),
             Absence::NoneAccepts => (
                 false,
                 "NotAccepting",
-                "No ready resolver accepts connections on the ports of this service yet: it does not fall asleep",
+                "No ready resolver accepts connections on the ports of this service yet: it does not fall asleep".into(),
             ),
-            Absence::OtherFamily => OTHER_FAMILY,
+            Absence::OtherFamily => other_family(),
         },
     };
     Fact::new("ResolverAvailable", Some(holds), reason, message)

@@ -1,7 +1,7 @@
 use super::*;
 use elasti_api::AttachedTarget;
 use elasti_core::{
-    plan::{Autoscaler, Following, Former, Resolvers, Service, Slices, plan},
+    plan::{Absence, Autoscaler, Following, Former, Resolvers, Service, Slices, plan},
     verdict::Opinion,
 };
 use jiff::SignedDuration;
@@ -36,6 +36,7 @@ fn observed() -> Observed {
         opinion: Opinion::unknown("NoTriggers", ""),
         may_sleep: true,
         last_active: None,
+        unready_since: now(),
         asleep_since: None,
         last_knock: None,
         woken: None,
@@ -44,6 +45,7 @@ fn observed() -> Observed {
         stepped_back: None,
         unpublished: None,
         blind: false,
+        target_unseen: false,
         recovered: None,
     }
 }
@@ -66,8 +68,12 @@ fn object() -> ElastiService {
 }
 
 fn told(observed: &Observed, undone: &[Step]) -> ElastiServiceStatus {
+    told_of(&object(), observed, undone)
+}
+
+fn told_of(object: &ElastiService, observed: &Observed, undone: &[Step]) -> ElastiServiceStatus {
     status(&Report {
-        object: &object(),
+        object,
         observed,
         plan: &plan(observed, now(), Default::default()),
         routes: &Routes::default(),
@@ -133,4 +139,52 @@ fn proxy_is_said_when_the_slices_are_written_whatever_else_failed() {
     assert_eq!(other.mode, Some(Mode::Proxy));
     let unwritten = told(&observed(), &[Step::PublishSlices]);
     assert_eq!(unwritten.mode, Some(Mode::Serve));
+}
+
+#[test]
+fn without_resolvers_it_is_said_what_becomes_of_those_who_sleep() {
+    let gone = |why| Resolvers::Gone { since: now(), why };
+    for resolvers in [
+        gone(Absence::NoneReady),
+        gone(Absence::OtherFamily),
+        Resolvers::Partly { since: now() },
+    ] {
+        let message = |paused, dry_run| {
+            let observed = Observed {
+                resolvers,
+                paused,
+                dry_run,
+                ..observed()
+            };
+            let mut conditions = told(&observed, &[]).conditions.into_iter();
+            let found = conditions.find(|condition| condition.type_ == "ResolverAvailable");
+            found.unwrap().message
+        };
+        for woken in [message(false, false), message(true, true)] {
+            assert!(woken.contains("what sleeps is woken"), "{woken}");
+        }
+        let left = message(true, false);
+        assert!(left.contains("left asleep, since spec.paused"), "{left}");
+    }
+}
+
+#[test]
+fn a_wake_that_was_given_up_is_none() {
+    let mut object = object();
+    let begun = LastWake {
+        time: Time(now()),
+        duration: None,
+    };
+    object.status.as_mut().unwrap().last_wake = Some(begun.clone());
+    let starting = Observed {
+        target: Target::Found { replicas: 1 },
+        ..observed()
+    };
+    let waking = told_of(&object, &starting, &[]);
+    assert_eq!(waking.last_wake, Some(begun));
+    let asleep = told_of(&object, &observed(), &[]);
+    assert_eq!(
+        asleep.last_wake, None,
+        "or the next one would seem to have begun with it"
+    );
 }

@@ -29,3 +29,21 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() -> Result<()> {
         stage.reaches(Phase::Asleep, Mode::Proxy).await
     })
 }
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn what_slept_before_a_dry_run_does_not_stay_at_zero_without_anybody_to_hold_for_it() -> Result<()>
+{
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let _operator = stage.operator().await?;
+        stage.deploy("Deployment", 0).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage.amend("web", json!({"dryRun": true})).await?;
+        stage.resolvers(0).await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
+        ensure!(stage.replicas("web").await? == 1);
+        stage.has_no_resolver_slice("web").await
+    })
+}

@@ -188,6 +188,21 @@ fn a_missing_service_or_target_is_told_in_a_condition() -> Result<()> {
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]
+fn what_sleeps_without_a_service_is_not_said_to_be_proxied() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let _operator = stage.operator().await?;
+        stage.deploy("Deployment", 0).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage.delete::<Service>("web").await?;
+        stage.reaches(Phase::Asleep, Mode::Serve).await?;
+        stage.has_no_resolver_slice("web").await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
 fn a_service_that_cannot_be_woken_is_told_in_a_condition() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;

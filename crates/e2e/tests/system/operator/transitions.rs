@@ -5,6 +5,8 @@ use elasti_api::{ElastiService, Mode, Phase, names};
 use elasti_e2e::stage::{Meter, Setting, Stage, gated};
 use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
+use std::time::Duration;
+use tokio::time::{self, Instant};
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]
@@ -24,6 +26,62 @@ fn what_somebody_else_scales_goes_the_same_way_in_both_directions() -> Result<()
         stage.open("web").await?;
         stage.reaches(Phase::Awake, Mode::Serve).await?;
         stage.has_no_resolver_slice("web").await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn what_never_gets_ready_falls_asleep_a_minute_after_the_last_knock() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        let meter = Meter::idle(place).await?;
+        stage.serve("web", gated("web", 1, &stage.image)).await?;
+        stage.declare(json!({"triggers": meter.triggers()})).await?;
+        stage.reaches(Phase::Waking, Mode::Proxy).await?;
+        stage
+            .condition("web", "MaySleep", "False", "CoolingDown")
+            .await?;
+        time::sleep(Duration::from_secs(10)).await;
+        let knocked = Instant::now();
+        operator.knock("web").await?;
+        // Longer than one wait may take.
+        time::sleep(Duration::from_secs(50)).await;
+        ensure!(stage.replicas("web").await? == 1, "somebody may wait");
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        let quiet = knocked.elapsed();
+        ensure!(quiet >= Duration::from_secs(60), "asleep after {quiet:?}");
+        stage.pods_end("of=web").await?;
+        ensure!(stage.replicas("web").await? == 0, "that knock is old");
+        operator.knock("web").await?;
+        stage.reaches(Phase::Waking, Mode::Proxy).await?;
+        stage.open("web").await?;
+        stage.sleep_no_more().await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_pod_whose_address_is_published_too_early_ends_no_wake() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        stage.serve("web", gated("web", 0, &stage.image)).await?;
+        let early = json!({"spec": {"publishNotReadyAddresses": true}});
+        stage.amend_object::<Service>("web", early).await?;
+        stage.declare(json!({})).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        operator.knock("web").await?;
+        stage.first_ready("web").await?;
+        stage.target("web").await?;
+        // As long as a target that is ready takes to be let go of, and longer.
+        time::sleep(Duration::from_secs(5)).await;
+        let status = stage.status("web").await?;
+        let held = (status.phase, status.mode) == (Some(Phase::Waking), Some(Mode::Proxy));
+        ensure!(held, "{status:?} though no pod is ready");
+        stage.open("web").await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await
     })
 }
 

@@ -163,6 +163,58 @@ fn it_is_healthy_at_once_and_ready_when_it_knows_the_world() -> Result<()> {
     })
 }
 
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_watch_that_every_decision_needs_is_missed_aloud() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        stage.deploy("Deployment", 0).await?;
+        stage.declare(json!({})).await?;
+        let gate = Gate::open(place)?;
+        let refused = gate.refuse(Rule::new("GET", "/endpointslices"));
+        let operator = Operator::start(place, Setting::default().through(&gate))?;
+        refused.await?;
+        let ready = stage
+            .condition("web", "Ready", "False", "WatchFailing")
+            .await?;
+        let says = ["EndpointSlice", "the gate is closed"];
+        let complete = says.iter().all(|word| ready.message.contains(word));
+        ensure!(complete, "{}", ready.message);
+        let slices = [("kind", "EndpointSlice")];
+        let healthy = read(&operator, "elasti_operator_watch_healthy", &slices).await?;
+        assert_eq!(healthy, 0.0);
+        gate.let_pass();
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage
+            .condition("web", "Ready", "True", "AllInPlace")
+            .await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_hundred_more_add_no_watch() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        stage.sleeping().await?;
+        let open = || read(&operator, "elasti_operator_informer_count", &[]);
+        let before = open().await?;
+        let names: Vec<String> = (0..100).map(|number| format!("more-{number}")).collect();
+        for name in &names {
+            stage.declare_as(name, json!({})).await?;
+        }
+        for name in &names {
+            stage
+                .condition(name, "ServiceFound", "False", "ServiceMissing")
+                .await?;
+        }
+        assert_eq!(open().await?, before);
+        Ok(())
+    })
+}
+
 fn told(answer: &hyper::Response<String>) -> (u16, &str) {
     (answer.status().as_u16(), answer.body().trim_end())
 }

@@ -1,6 +1,7 @@
 use anyhow::{Context, Result, ensure};
 use elasti_api::{ElastiServiceStatus, Mode, Phase};
 use elasti_e2e::stage::{Gate, Meter, Rule, Setting, Stage, metric, service, workload};
+use elasti_e2e::{establish, scalable};
 use futures::future::try_join_all;
 use serde_json::json;
 
@@ -150,6 +151,40 @@ fn a_refused_wake_is_told_and_tried_again() -> Result<()> {
             .reaches(Phase::Awake, Mode::Serve)
             .await
             .context("nobody knocked again")
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: make e2e"]
+fn a_wake_that_a_rule_forbids_is_told_and_tried_again() -> Result<()> {
+    elasti_e2e::test(async |place| {
+        let stage = Stage::set(place).await?;
+        let operator = stage.operator().await?;
+        let mut kind = json!(scalable("e2e.elasti.local", "Dwarf", "dwarfs")?);
+        let few = json!({"type": "integer", "maximum": 1});
+        let properties =
+            &mut kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+        properties["spec"]["properties"] = json!({"replicas": few});
+        establish(&place.client, &serde_json::from_value(kind)?).await?;
+        let (api, kind) = ("e2e.elasti.local/v1", "Dwarf");
+        let dwarf = json!({
+            "apiVersion": api, "kind": kind, "metadata": {"name": "web"}, "spec": {"replicas": 0},
+        });
+        stage.serve("web", dwarf).await?;
+        let target = json!({"apiVersion": api, "kind": kind, "name": "web"});
+        let spec = json!({"scaleTargetRef": target, "minTargetReplicas": 2});
+        stage.declare(spec).await?;
+        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        operator.knock("web").await?;
+        for kind in ["ElastiService", "Dwarf"] {
+            stage.said("FailedToScale", kind).await?;
+        }
+        let labels = [("error", "invalid")];
+        let scaled = "elasti_operator_scale_counter";
+        let counted = metric(&operator.metrics().await?, scaled, &labels);
+        ensure!(counted >= Some(1.0), "{counted:?} failures were counted");
+        stage.amend("web", json!({"minTargetReplicas": 1})).await?;
+        stage.reaches(Phase::Waking, Mode::Proxy).await
     })
 }
 
