@@ -26,6 +26,7 @@ mod refusing;
 mod silent;
 mod slow_head;
 mod sse;
+mod stuck;
 mod swap;
 
 use anyhow::Result;
