@@ -26,10 +26,10 @@ struct Released {
 impl Measurement<'_> {
     pub(super) async fn burst(&mut self) -> Result<()> {
         self.report.part(
-            "A burst from zero: held requests, and an endpoint that appears; the resolver on a core of its own",
+            "A burst from zero: held requests, and an endpoint that appears; the resolver on core 0, clients and target on core 1",
             "elasti-resolver-figures --only burst",
         );
-        let mut target = Helper::target(self.stage, Core::Any).await?;
+        let mut target = Helper::target(self.stage, Core::Helping).await?;
         for (count, rounds) in BURSTS {
             let mut all = Vec::new();
             for _ in 0..rounds {
@@ -87,7 +87,7 @@ impl Measurement<'_> {
 
     async fn released(&self, target: &mut Helper, count: usize) -> Result<Released> {
         let stage = self.stage;
-        let resolver = Resolver::start(stage, Core::Any).await?;
+        let resolver = Resolver::start(stage, Core::Measured).await?;
         let mut clients = self.held(&resolver, count).await?;
         let mut witness = Witness::watch(stage).await?;
         stage.wake().await?;
