@@ -42,10 +42,17 @@ impl Measurement<'_> {
 
     fn add_burst(&mut self, count: usize, rounds: &[Released]) {
         let all = |value: fn(&Released) -> f64| rounds.iter().map(value).collect::<Vec<_>>();
-        let lost: usize = rounds.iter().map(|round| round.lost).sum();
+        let lost = all(|round| round.lost as f64);
         let report = &mut *self.report;
         let of = |what: &str| format!("{count} released: {what}");
-        report.add(of("lost"), lost as f64, "requests", Goal::AtMost(0.0));
+        report
+            .add(
+                of("lost, in all rounds"),
+                lost.iter().sum(),
+                "requests",
+                Goal::AtMost(0.0),
+            )
+            .of(lost);
         report.add_median(
             of("first byte at the target after the event"),
             all(|round| round.first),
