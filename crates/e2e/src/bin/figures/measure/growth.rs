@@ -1,6 +1,6 @@
 //! Ever more ElastiServices: start, rest, memory, watches, and a restart with nothing left to do.
 
-use super::Measurement;
+use super::{GROWTH, Measurement};
 use crate::{api_server::Requests, operator::Operator, population::names};
 use anyhow::Result;
 use elasti_e2e::report::Goal;
@@ -20,10 +20,7 @@ impl Measurement<'_> {
     pub(super) async fn growth(&mut self, sizes: &[usize]) -> Result<()> {
         let mut before = None;
         for size in sizes {
-            self.report.part(
-                &format!("{size} ElastiServices"),
-                &format!("elasti-figures --only growth --services {size}"),
-            );
+            self.part(GROWTH, *size, &format!("{size} ElastiServices"));
             let new = size.saturating_sub(self.count());
             let names = names(&format!("of-{size}"), new);
             let is_local = self.stage.cluster.is_local();

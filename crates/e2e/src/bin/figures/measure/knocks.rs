@@ -20,9 +20,8 @@ const AT_ONCE: usize = 64;
 const OTHERS: [&str; 2] = ["kube-controller", "kube-scheduler"];
 
 impl Measurement<'_> {
-    pub(super) async fn wakes(&mut self, operator: &Operator) -> Result<()> {
-        self.report
-            .part("Wakes in a second", "elasti-figures --only growth,wakes");
+    pub(super) async fn wakes(&mut self, operator: &Operator, services: usize) -> Result<()> {
+        self.part("wakes", services, "Wakes in a second");
         let _paused = Paused::parts(self.stage.cluster, &OTHERS)?;
         self.calm().await?;
         let mut names: Vec<String> = self.proxied.asleep().await?.into_iter().collect();
