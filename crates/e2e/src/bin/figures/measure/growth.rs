@@ -63,9 +63,11 @@ impl Measurement<'_> {
     }
 
     async fn start(&mut self, new: usize) -> Result<Operator> {
+        let calls = self.api_server.calls_with_token().await?;
         let before = self.api_server.writes().await?;
         let operator = Operator::start(self.stage)?;
         let done = self.proxied.reach(self.count()).await?;
+        let calls = self.api_server.calls_with_token().await? - calls;
         self.add_time(
             &format!("start, {new} of them new,"),
             "start",
@@ -77,6 +79,13 @@ impl Measurement<'_> {
         let figure = format!("{}: writes for each new one", self.count());
         let each = writes.patches_and_services() / new as f64;
         self.report.add(figure, each, "requests", Goal::None);
+        if self.stage.kubeconfig.is_some() {
+            let figure = format!(
+                "{}: API calls of the operator until all reconciled",
+                self.count()
+            );
+            self.report.add(figure, calls, "requests", Goal::None);
+        }
         Ok(operator)
     }
 
