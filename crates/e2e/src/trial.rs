@@ -300,7 +300,7 @@ impl<'a> Trial<'a> {
     }
 
     async fn visit(&self, service: &Service, manner: Manner) {
-        self.ledger.asks();
+        self.ledger.asks(service.name);
         let (began, since) = (now(), Instant::now());
         loop {
             let attempt = Instant::now();
