@@ -55,8 +55,8 @@ wakes in a second are counted.
 What else a figure may owe to how it was made:
 
 - Where wakes are measured, Kubernetes' controllers may call the API server 500 times a second, not 20 as by default:
-  pods are made sooner, through Elasti and by hand. The p99 of 20 pairs is the largest of them. An answer before the
-  endpoint is seen ready is one whose resolver was told of it before the watch that measures.
+  pods are made sooner, through Elasti and by hand. The p99 of 20 pairs is the largest of them. Less than 0 after
+  the endpoint is ready is before a watch shows it: the resolver asked the pod itself, or its own watch was told sooner.
 - What passes goes through one proxy at a time, on core 0; client and target share core 1. nginx and no proxy are
   measured in every fifth round. nginx cannot speak HTTP/2 to a target: where its client does, it speaks HTTP/1.
 - Up to 5 000, ElastiServices that are new at a size are written into etcd as copies of one that nobody has worked on

@@ -2,6 +2,7 @@
 //! answer when it is started by hand, and to be called ready by Kubernetes; and what is lost while services fall asleep
 //! under load. And how soon an answer follows the endpoint event, and how long a crowd waits.
 
+mod after_ready;
 mod asleep;
 mod crowd;
 mod early;
