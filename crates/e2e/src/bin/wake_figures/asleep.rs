@@ -8,8 +8,10 @@ use elasti_e2e::{
 };
 
 const CYCLES: usize = 10;
+/// Of the service that has lone requests.
+const CHANCES: usize = 6;
 /// Seconds in which a data plane drops what ends.
-const FAREWELL: u32 = 10;
+const FAREWELL: u32 = 5;
 /// How each is put to sleep and used, and what KubeElasti lost so.
 const SERVICES: [(&str, &str, &str); 3] = [
     (
@@ -36,7 +38,7 @@ pub(crate) async fn measure(stage: &Stage<'_>, report: &mut Report) -> Result<()
     );
     let meter = Meter::idle(stage.place).await?;
     let trial = Trial::new(stage, meter.triggers(), FAREWELL)?;
-    trial.run(CYCLES).await?;
+    trial.run_with(CYCLES, CHANCES).await?;
     let ledger = &trial.ledger;
     for (name, how, theirs) in SERVICES {
         for (what, count) in [

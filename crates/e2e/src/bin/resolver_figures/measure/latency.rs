@@ -45,7 +45,7 @@ impl Measurement<'_> {
             address,
             connections: 1,
             fresh: false,
-            milliseconds: 1_000,
+            milliseconds: 400,
         };
         let mut client = Helper::start(self.stage, Core::Helping, role)?;
         Ok(client.says::<Passed>().await?.median)
