@@ -88,7 +88,7 @@ demo: $(if $(KUBECONFIG),,prometheus) ## See it work on a local cluster: asleep,
 	$(CARGO) build --workspace --bins
 	@$(OUT)/debug/elasti-demo
 
-bench: prometheus haproxy nginx h2load ## How long requests wait, what is lost, what operator and resolver cost: 14 minutes, written to docs/benchmarks
+bench: prometheus haproxy nginx h2load ## How long requests wait, what is lost, what operator and resolver cost: 15 minutes, written to docs/benchmarks
 	$(SAY) "Building operator, resolver and what measures them (six minutes the first time)"
 	$(CARGO) build --quiet --release --package elasti-operator --package elasti-resolver --bins
 	$(CARGO) build --quiet --profile measure --package elasti-cluster --package elasti-e2e --bin elasti-cluster --bin elasti-echo \

@@ -114,9 +114,7 @@ impl Report {
         goal: Goal,
     ) -> &mut Row {
         let measured = percentile(samples.clone(), percent);
-        let row = self.add(figure, measured, unit, goal);
-        row.samples = samples;
-        row
+        self.add(figure, measured, unit, goal).of(samples)
     }
 
     fn push(&mut self, row: Row) -> &mut Row {
@@ -166,6 +164,12 @@ impl Row {
         self
     }
 
+    /// Of what it was made.
+    pub fn of(&mut self, samples: Vec<f64>) -> &mut Self {
+        self.samples = samples;
+        self
+    }
+
     pub fn mark(&mut self, plot: &str, series: &str, at: impl Into<At>) -> &mut Self {
         self.mark = Some(Mark {
             plot: plot.into(),
@@ -179,13 +183,13 @@ impl Row {
         number(self.measured)
     }
 
-    /// From the least to the most of what was measured.
+    /// From the least to the most of what was measured, where it was measured more than once.
     pub fn spread(&self) -> String {
         let least = self.samples.iter().copied().reduce(f64::min);
         let most = self.samples.iter().copied().reduce(f64::max);
         match (least, most) {
             (Some(least), Some(most)) => format!("{} – {}", number(least), number(most)),
-            _ => String::new(),
+            _ => "one".into(),
         }
     }
 
@@ -251,10 +255,8 @@ mod tests {
         let row = report.add_median("ratio", vec![3.0, 1.0, 2.0], "", Goal::AtMost(2.0));
         assert_eq!((row.verdict(), row.value().as_str()), ("ok", "2"));
         assert_eq!(row.spread(), "1 – 3");
-        assert_eq!(
-            report.add("b", 0.9, "", Goal::AtLeast(1.0)).verdict(),
-            "missed"
-        );
+        let row = report.add("b", 0.9, "", Goal::AtLeast(1.0));
+        assert_eq!((row.verdict(), row.spread().as_str()), ("missed", "one"));
         assert_eq!(report.add("c", 0.9, "", Goal::None).verdict(), "");
     }
 

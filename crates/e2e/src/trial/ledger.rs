@@ -15,7 +15,7 @@ const TOLD: usize = 8;
 /// What came of all that was asked.
 #[derive(Default)]
 pub struct Ledger {
-    asked: Cell<usize>,
+    asked: RefCell<BTreeMap<&'static str, usize>>,
     answered: Cell<usize>,
     /// Asked once more, because a resolver was killed, by what was seen of that.
     again: RefCell<BTreeMap<Failure, usize>>,
@@ -27,8 +27,8 @@ pub struct Ledger {
 // === impl Ledger ===
 
 impl Ledger {
-    pub(super) fn asks(&self) {
-        self.asked.update(|count| count + 1);
+    pub(super) fn asks(&self, service: &'static str) {
+        *self.asked.borrow_mut().entry(service).or_default() += 1;
     }
 
     pub(super) fn asks_again(&self, after: Failure) {
@@ -56,20 +56,19 @@ impl Ledger {
         self.slept.borrow().get(name).copied().unwrap_or_default()
     }
 
-    pub fn sleeps(&self) -> usize {
-        self.slept.borrow().values().sum()
+    /// Of the service of this name.
+    pub fn asked(&self, name: &str) -> usize {
+        self.asked.borrow().get(name).copied().unwrap_or_default()
     }
 
-    pub fn answered_in_all(&self) -> usize {
-        self.answered.get()
-    }
-
-    pub fn lost_in_all(&self) -> usize {
-        self.lost.borrow().len()
+    /// Of the service of this name.
+    pub fn lost_of(&self, name: &str) -> usize {
+        let lost = self.lost.borrow();
+        lost.iter().filter(|loss| loss.service == name).count()
     }
 
     pub fn is_clean(&self) -> bool {
-        self.lost_in_all() == 0
+        self.lost.borrow().is_empty()
     }
 
     /// How many were lost of each kind, and the first of them.
@@ -89,7 +88,8 @@ impl Ledger {
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (asked, answered) = (self.asked.get(), self.answered.get());
+        let asked: usize = self.asked.borrow().values().sum();
+        let answered = self.answered.get();
         let lost = self.lost.borrow().len();
         write!(
             f,

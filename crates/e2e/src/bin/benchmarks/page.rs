@@ -46,11 +46,22 @@ impl fmt::Display for Page<'_> {
 Written by `make bench`, which took {minutes} minutes; nothing here is entered by hand but the column
 KubeElasti, which is what its version 0.1.30 was seen to do on such a machine. Ratios count: times do not
 carry over to another machine. A figure is the median of what was measured, unless it says otherwise; the spread is
-from the least to the most. All of it is in [figures.csv](figures.csv), each single measurement in
-[samples.csv](samples.csv). The programs are in `target/<platform>/measure` after `make bench`.
+from the least to the most, or `one` where it was measured once. All of it is in [figures.csv](figures.csv), each
+single measurement in [samples.csv](samples.csv). The programs are in `target/<platform>/measure` after `make bench`.
 While the operator is measured kube-proxy stands still: no traffic passes, and it would take a core from the API server.
 While the resolver is measured so do kubelet, containerd, controllers and scheduler; controllers and scheduler do while
 wakes in a second are counted.
+
+What else a figure may owe to how it was made:
+
+- Where wakes are measured, Kubernetes' controllers may call the API server 500 times a second, not 20 as by default:
+  pods are made sooner, through Elasti and by hand. The p99 of 20 pairs is the largest of them. Less than 0 after
+  the endpoint is ready is before a watch shows it: the resolver asked the pod itself, or its own watch was told sooner.
+- What passes goes through one proxy at a time, on core 0; client and target share core 1. nginx and no proxy are
+  measured in every fifth round. nginx cannot speak HTTP/2 to a target: where its client does, it speaks HTTP/1.
+- Up to 5 000, ElastiServices that are new at a size are written into etcd as copies of one that nobody has worked on
+  yet; those of smaller sizes were reconciled before. Beyond, they are copies of one that was reconciled: 10 000 from
+  nothing are not timed, because the API server alone needs minutes for what belongs to them.
 
 {}
 

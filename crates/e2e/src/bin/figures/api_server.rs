@@ -42,6 +42,14 @@ impl ApiServer<'_> {
         Ok(requests)
     }
 
+    /// Of every kind. Of all accounts, only the operator's is not one of Kubernetes' own.
+    pub(crate) async fn calls_with_token(&self) -> Result<f64> {
+        let is_its =
+            |labels: &BTreeMap<&str, &str>| labels.get("flow_schema") == Some(&"service-accounts");
+        let metric = "apiserver_flowcontrol_dispatched_requests_total";
+        Ok(self.requests(metric, is_its).await?.total())
+    }
+
     /// What was told of again is one event, with a number.
     async fn told_by_operator(&self) -> Result<f64> {
         let events: Api<Event> = Api::all(self.0.clone());

@@ -16,6 +16,8 @@ use std::fs;
 
 struct Measurement<'a> {
     stage: &'a Stage<'a>,
+    /// That were begun so far, as options call them.
+    begun: Vec<&'static str>,
     api_server: ApiServer<'a>,
     population: Population,
     proxied: Proxied,
@@ -26,6 +28,7 @@ struct Measurement<'a> {
 
 /// Where those are created at once that are looked at one by one.
 const BEFORE_MANY: usize = 100;
+const GROWTH: &str = "growth";
 const SIZES: [usize; 6] = [1, 10, 100, 1_000, 5_000, 10_000];
 
 pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Result<()> {
@@ -37,6 +40,7 @@ pub(crate) async fn all(cluster: &Cluster, cli: &Cli, report: &mut Report) -> Re
         knocked: 0,
         report,
         stage: &stage,
+        begun: Vec::new(),
     };
     let outcome = measurement.parts(cli).await;
     if cli.keep || !cluster.is_local() {
@@ -67,14 +71,26 @@ impl Measurement<'_> {
             let operator = Operator::start(self.stage)?;
             operator.settles(self.count()).await?;
             if cli.wants(Part::Resolvers) {
-                self.resolvers().await?;
+                self.resolvers(cli.services).await?;
             }
             if cli.wants(Part::Wakes) {
-                self.wakes(&operator).await?;
+                self.wakes(&operator, cli.services).await?;
             }
             operator.stop().await?;
         }
         Ok(())
+    }
+
+    /// What is reported from now on, up to so many ElastiServices, takes all parts until here.
+    fn part(&mut self, name: &'static str, services: usize, title: &str) {
+        if !self.begun.contains(&name) {
+            self.begun.push(name);
+        }
+        let mut command = format!("elasti-figures --only {}", self.begun.join(","));
+        if self.begun.contains(&GROWTH) {
+            command += &format!(" --services {services}");
+        }
+        self.report.part(title, &command);
     }
 
     /// Where nobody has knocked, nothing should have been woken.

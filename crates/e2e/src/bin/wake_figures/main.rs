@@ -1,10 +1,12 @@
 //! elasti-wake-figures: how long a request waits for a target at zero, against the time that the same pod takes to
 //! answer when it is started by hand, and to be called ready by Kubernetes; and what is lost while services fall asleep
-//! under load. And how long a crowd waits.
+//! under load. And how soon an answer follows the endpoint event, and how long a crowd waits.
 
+mod after_ready;
 mod asleep;
 mod crowd;
 mod early;
+mod event;
 mod pairs;
 mod pods;
 
@@ -37,6 +39,8 @@ enum Part {
     Pairs,
     /// From zero to an answer, against Kubernetes' Ready
     Early,
+    /// From the endpoint event to the answer
+    Event,
     /// A thousand clients at once, from zero
     Crowd,
     /// What is lost while services fall asleep under load
@@ -62,6 +66,9 @@ fn run(cli: &Cli) -> Result<()> {
         }
         if cli.wants(Part::Early) {
             early::measure(&whole.stage, &mut report).await?;
+        }
+        if cli.wants(Part::Event) {
+            event::measure(&whole.stage, &mut report).await?;
         }
         if cli.wants(Part::Crowd) {
             crowd::measure(&whole.stage, &mut report).await?;

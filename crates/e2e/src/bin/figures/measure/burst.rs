@@ -10,9 +10,10 @@ const KNOCKS: usize = 150;
 
 impl Measurement<'_> {
     pub(super) async fn burst(&mut self) -> Result<()> {
-        self.report.part(
+        self.part(
+            "burst",
+            self.count(),
             "300 ElastiServices at once, and knocks",
-            "elasti-figures --only burst",
         );
         let operator = Operator::start(self.stage)?;
         operator.settles(self.count()).await?;

@@ -1,6 +1,6 @@
 //! Ever more ElastiServices: start, rest, memory, watches, and a restart with nothing left to do.
 
-use super::Measurement;
+use super::{GROWTH, Measurement};
 use crate::{api_server::Requests, operator::Operator, population::names};
 use anyhow::Result;
 use elasti_e2e::report::Goal;
@@ -20,10 +20,7 @@ impl Measurement<'_> {
     pub(super) async fn growth(&mut self, sizes: &[usize]) -> Result<()> {
         let mut before = None;
         for size in sizes {
-            self.report.part(
-                &format!("{size} ElastiServices"),
-                &format!("elasti-figures --only growth --services {size}"),
-            );
+            self.part(GROWTH, *size, &format!("{size} ElastiServices"));
             let new = size.saturating_sub(self.count());
             let names = names(&format!("of-{size}"), new);
             let is_local = self.stage.cluster.is_local();
@@ -66,9 +63,11 @@ impl Measurement<'_> {
     }
 
     async fn start(&mut self, new: usize) -> Result<Operator> {
+        let calls = self.api_server.calls_with_token().await?;
         let before = self.api_server.writes().await?;
         let operator = Operator::start(self.stage)?;
         let done = self.proxied.reach(self.count()).await?;
+        let calls = self.api_server.calls_with_token().await? - calls;
         self.add_time(
             &format!("start, {new} of them new,"),
             "start",
@@ -80,6 +79,13 @@ impl Measurement<'_> {
         let figure = format!("{}: writes for each new one", self.count());
         let each = writes.patches_and_services() / new as f64;
         self.report.add(figure, each, "requests", Goal::None);
+        if self.stage.kubeconfig.is_some() {
+            let figure = format!(
+                "{}: API calls of the operator until all reconciled",
+                self.count()
+            );
+            self.report.add(figure, calls, "requests", Goal::None);
+        }
         Ok(operator)
     }
 

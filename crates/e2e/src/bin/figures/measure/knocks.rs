@@ -20,9 +20,8 @@ const AT_ONCE: usize = 64;
 const OTHERS: [&str; 2] = ["kube-controller", "kube-scheduler"];
 
 impl Measurement<'_> {
-    pub(super) async fn wakes(&mut self, operator: &Operator) -> Result<()> {
-        self.report
-            .part("Wakes in a second", "elasti-figures --only growth,wakes");
+    pub(super) async fn wakes(&mut self, operator: &Operator, services: usize) -> Result<()> {
+        self.part("wakes", services, "Wakes in a second");
         let _paused = Paused::parts(self.stage.cluster, &OTHERS)?;
         self.calm().await?;
         let mut names: Vec<String> = self.proxied.asleep().await?.into_iter().collect();
@@ -58,17 +57,20 @@ impl Measurement<'_> {
         let asleep = self.proxied.asleep().await?;
         let mut names = names.to_vec();
         names.retain(|name| asleep.contains(name));
-        let mut took = Vec::new();
+        let (mut answered, mut took) = (Vec::new(), Vec::new());
         for name in &names {
             let sent = Instant::now();
-            let (knocked, raised) = tokio::join!(
-                operator.knock(self.stage.namespace(), name),
-                scales.raised(name, 1)
-            );
-            knocked?;
-            took.push(raised? - sent);
+            let knock = async {
+                operator.knock(self.stage.namespace(), name).await?;
+                Ok(sent.elapsed())
+            };
+            let (knocked, raised) = tokio::try_join!(knock, scales.raised(name, 1))?;
+            answered.push(knocked);
+            took.push(raised - sent);
             self.proxied.told_of_wake(name).await?;
         }
+        let goals = [Goal::Below(10.0), Goal::None];
+        self.add_latencies("knock until it is answered", &answered, goals);
         let goals = [Goal::Below(10.0), Goal::Below(50.0)];
         self.add_latencies("knock until /scale is seen written", &took, goals);
         self.knocked += names.len();

@@ -7,10 +7,11 @@ use elasti_e2e::report::Goal;
 use tokio::time::Instant;
 
 impl Measurement<'_> {
-    pub(super) async fn resolvers(&mut self) -> Result<()> {
-        self.report.part(
+    pub(super) async fn resolvers(&mut self, services: usize) -> Result<()> {
+        self.part(
+            "resolvers",
+            services,
             "A resolver's going and coming with all of them in proxy mode",
-            "elasti-figures --only growth,resolvers",
         );
         self.lose_and_regain_a_resolver(Goal::None).await
     }

@@ -26,10 +26,10 @@ struct Released {
 impl Measurement<'_> {
     pub(super) async fn burst(&mut self) -> Result<()> {
         self.report.part(
-            "A burst from zero: held requests, and an endpoint that appears; the resolver on a core of its own",
+            "A burst from zero: held requests, and an endpoint that appears; the resolver on core 0, clients and target on core 1",
             "elasti-resolver-figures --only burst",
         );
-        let mut target = Helper::target(self.stage, Core::Any).await?;
+        let mut target = Helper::target(self.stage, Core::Helping).await?;
         for (count, rounds) in BURSTS {
             let mut all = Vec::new();
             for _ in 0..rounds {
@@ -42,10 +42,17 @@ impl Measurement<'_> {
 
     fn add_burst(&mut self, count: usize, rounds: &[Released]) {
         let all = |value: fn(&Released) -> f64| rounds.iter().map(value).collect::<Vec<_>>();
-        let lost: usize = rounds.iter().map(|round| round.lost).sum();
+        let lost = all(|round| round.lost as f64);
         let report = &mut *self.report;
         let of = |what: &str| format!("{count} released: {what}");
-        report.add(of("lost"), lost as f64, "requests", Goal::AtMost(0.0));
+        report
+            .add(
+                of("lost, in all rounds"),
+                lost.iter().sum(),
+                "requests",
+                Goal::AtMost(0.0),
+            )
+            .of(lost);
         report.add_median(
             of("first byte at the target after the event"),
             all(|round| round.first),
@@ -87,7 +94,7 @@ impl Measurement<'_> {
 
     async fn released(&self, target: &mut Helper, count: usize) -> Result<Released> {
         let stage = self.stage;
-        let resolver = Resolver::start(stage, Core::Any).await?;
+        let resolver = Resolver::start(stage, Core::Measured).await?;
         let mut clients = self.held(&resolver, count).await?;
         let mut witness = Witness::watch(stage).await?;
         stage.wake().await?;

@@ -1,4 +1,4 @@
-//! What is added to one request at a time, wherever the kernel puts the processes.
+//! What is added to one request at a time.
 
 use super::{Measurement, here};
 use crate::{
@@ -18,14 +18,14 @@ impl Measurement<'_> {
     /// Straight to the target and through a proxy, in turns.
     pub(super) async fn latency(&mut self) -> Result<()> {
         self.report.part(
-            "What is added to one request at a time",
+            "What is added to one request at a time; the proxies on core 0, client and target on core 1",
             "elasti-resolver-figures --only latency",
         );
         let stage = self.stage;
-        let _target = Helper::target(stage, Core::Any).await?;
+        let _target = Helper::target(stage, Core::Helping).await?;
         stage.wake().await?;
-        let _resolver = Resolver::start(stage, Core::Any).await?;
-        let _haproxy = Haproxy::start(stage, Core::Any).await?;
+        let _resolver = Resolver::start(stage, Core::Measured).await?;
+        let _haproxy = Haproxy::start(stage, Core::Measured).await?;
         let (mut by_us, mut by_them) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let direct = self.median_of(stage.target).await?;
@@ -45,9 +45,9 @@ impl Measurement<'_> {
             address,
             connections: 1,
             fresh: false,
-            milliseconds: 1_000,
+            milliseconds: 400,
         };
-        let mut client = Helper::start(self.stage, Core::Any, role)?;
+        let mut client = Helper::start(self.stage, Core::Helping, role)?;
         Ok(client.says::<Passed>().await?.median)
     }
 }
