@@ -165,7 +165,7 @@ fn a_wake_that_a_rule_forbids_is_told_and_tried_again() -> Result<()> {
         let properties =
             &mut kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
         properties["spec"]["properties"] = json!({"replicas": few});
-        establish(&place.client, &serde_json::from_value(kind)?).await?;
+        establish(place.cluster, &place.client, &serde_json::from_value(kind)?).await?;
         let (api, kind) = ("e2e.elasti.local/v1", "Dwarf");
         let dwarf = json!({
             "apiVersion": api, "kind": kind, "metadata": {"name": "web"}, "spec": {"replicas": 0},
