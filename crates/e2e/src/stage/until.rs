@@ -8,7 +8,7 @@ use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         core::v1::{Pod, Service},
-        discovery::v1::EndpointSlice,
+        discovery::v1::{Endpoint, EndpointSlice},
     },
     apimachinery::pkg::apis::meta::v1::Condition,
 };
@@ -123,6 +123,19 @@ impl Stage<'_> {
 
     /// When Kubernetes calls the first endpoint of a target ready.
     pub async fn first_ready(&self, service: &str) -> Result<Instant> {
+        let is_ready = |end: &Endpoint| {
+            let conditions = end.conditions.as_ref();
+            conditions.is_some_and(|conditions| conditions.ready == Some(true))
+        };
+        self.first_listed(service, is_ready).await
+    }
+
+    /// The same of any endpoint that is so.
+    pub async fn first_listed(
+        &self,
+        service: &str,
+        is_so: impl Fn(&Endpoint) -> bool,
+    ) -> Result<Instant> {
         let private = names::private_service(service);
         let of_it = format!("kubernetes.io/service-name={private}");
         let slices = watcher(self.api(), watcher::Config::default().labels(&of_it));
@@ -130,11 +143,7 @@ impl Stage<'_> {
         pin_mut!(slices);
         loop {
             let slice: EndpointSlice = slices.next().await.context("the watch ended")??;
-            let mut conditions = slice
-                .endpoints
-                .iter()
-                .filter_map(|end| end.conditions.as_ref());
-            if conditions.any(|conditions| conditions.ready == Some(true)) {
+            if slice.endpoints.iter().any(&is_so) {
                 return Ok(Instant::now());
             }
         }

@@ -9,6 +9,7 @@ mod early;
 mod event;
 mod pairs;
 mod pods;
+mod steps;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -37,6 +38,8 @@ struct Cli {
 enum Part {
     /// From zero through Elasti, and by hand, in turns
     Pairs,
+    /// What a request from zero waits for
+    Steps,
     /// From zero to an answer, against Kubernetes' Ready
     Early,
     /// From the endpoint event to the answer
@@ -63,6 +66,9 @@ fn run(cli: &Cli) -> Result<()> {
         let mut report = Report::default();
         if cli.wants(Part::Pairs) {
             pairs::measure(&whole.stage, &mut report).await?;
+        }
+        if cli.wants(Part::Steps) {
+            steps::measure(&whole.stage, &mut report).await?;
         }
         if cli.wants(Part::Early) {
             early::measure(&whole.stage, &mut report).await?;
