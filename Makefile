@@ -57,7 +57,7 @@ e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the o
 	$(SAY) "Testing on $(if $(KUBECONFIG),the cluster of KUBECONFIG,a local cluster that is removed afterwards)"
 	@export ELASTI_CLUSTER=make-e2e; \
 	$(if $(KUBECONFIG),: "$${ELASTI_ECHO_IMAGE:?is to name the image of make images that the cluster of KUBECONFIG has}";) \
-	$(if $(KUBECONFIG),trap 'kubectl delete crd --selector elasti-e2e' EXIT;,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
+	$(if $(KUBECONFIG),export ELASTI_E2E_RUN=$$$$; trap "kubectl delete crd --wait=false --selector elasti-e2e=$$$$" EXIT;,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
 	$(CARGO) test --quiet --package elasti-e2e --test system -- --ignored --test-threads=4 $(if $(KUBECONFIG),operator::); \
 	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
 	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage --test disasters --test demo) -- --ignored
@@ -76,7 +76,8 @@ monitoring: $(CLUSTER) prometheus $(TOOLS)/bin/helm ## Alerts, dashboard and ove
 	$(SAY) "Testing alerts, dashboard and overlays"
 	@unset KUBECONFIG; HELM=$(TOOLS)/bin/helm $(CARGO) test --quiet --package elasti-e2e --test monitoring -- --ignored --test-threads=1
 
-disasters: $(CLUSTER) prometheus ## Nothing is lost while parts of a local cluster are killed at random (ELASTI_SEED replays)
+disasters: export ELASTI_CYCLES ?= $(or $(CYCLES),50)
+disasters: $(CLUSTER) prometheus ## Nothing is lost in 50 sleeps while parts of a local cluster are killed at random (ELASTI_SEED replays)
 	$(if $(KUBECONFIG),@echo "KUBECONFIG names a cluster: none of its parts is killed",$(CARGO) test --package elasti-e2e --test disasters -- --ignored --nocapture)
 
 soak: $(CLUSTER) prometheus ## The same for hours: make soak MINUTES=120

@@ -3,7 +3,7 @@
 use super::{Report, is_switched_off};
 use crate::observe::NOT_ASKED;
 use elasti_core::{
-    plan::{Absence, Autoscaler, Note, Observed, Resolvers, Service, Target},
+    plan::{Absence, Autoscaler, Note, Observed, Resolvers, Service, Slices, Target},
     verdict::Verdict,
 };
 use jiff::Timestamp;
@@ -138,7 +138,10 @@ fn target(target: &Target) -> Fact {
 
 fn resolver(observed: &Observed) -> Fact {
     // Under a dry run what loses its slices is woken all the same.
-    let sleepers = if observed.paused && !observed.dry_run {
+    let gone = matches!(observed.resolvers, Resolvers::Gone { .. });
+    let sleepers = if observed.dry_run && observed.slices == Slices::Absent {
+        "what sleeps is left asleep, since spec.dryRun is set"
+    } else if observed.paused && !(observed.dry_run && gone) {
         "what sleeps is left asleep, since spec.paused is set"
     } else {
         "what sleeps is woken"

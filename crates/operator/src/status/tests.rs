@@ -149,22 +149,35 @@ fn without_resolvers_it_is_said_what_becomes_of_those_who_sleep() {
         gone(Absence::OtherFamily),
         Resolvers::Partly { since: now() },
     ] {
-        let message = |paused, dry_run| {
+        let message = |paused, dry_run, slices| {
             let observed = Observed {
                 resolvers,
                 paused,
                 dry_run,
+                slices,
                 ..observed()
             };
             let mut conditions = told(&observed, &[]).conditions.into_iter();
             let found = conditions.find(|condition| condition.type_ == "ResolverAvailable");
             found.unwrap().message
         };
-        for woken in [message(false, false), message(true, true)] {
-            assert!(woken.contains("what sleeps is woken"), "{woken}");
+        let published = Slices::Current { since: now() };
+        let (woken, paused) = ("what sleeps is woken", "left asleep, since spec.paused");
+        let lost = matches!(resolvers, Resolvers::Gone { .. });
+        for (message, wanted) in [
+            (message(false, false, published), woken),
+            (message(true, false, published), paused),
+            (
+                message(true, true, published),
+                if lost { woken } else { paused },
+            ),
+            (
+                message(false, true, Slices::Absent),
+                "left asleep, since spec.dryRun",
+            ),
+        ] {
+            assert!(message.contains(wanted), "{message}");
         }
-        let left = message(true, false);
-        assert!(left.contains("left asleep, since spec.paused"), "{left}");
     }
 }
 

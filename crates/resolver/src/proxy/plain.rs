@@ -94,6 +94,12 @@ impl Came {
             first: None,
         }
     }
+
+    /// Whether nothing has come since.
+    fn is_silent(&self) -> bool {
+        let said = self.stream.try_read(&mut [0]);
+        said.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
 }
 
 // === impl Proxy ===
@@ -224,7 +230,9 @@ impl Passage<'_> {
                     metrics.answered(room, &asked.method, begun.status, visit.age());
                     let passed = self.pass_back(busy, target, begun).await;
                     return match passed {
-                        Ok(()) if closes && !asked.close => Err(End::Orderly),
+                        Ok(()) if closes && !(asked.close && self.came.is_silent()) => {
+                            Err(End::Orderly)
+                        }
                         Ok(()) if !closes => Ok(()),
                         Ok(()) | Err(_) => Err(End::Over),
                     };

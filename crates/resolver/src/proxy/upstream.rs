@@ -152,7 +152,7 @@ impl Upstreams {
         }
     }
 
-    /// Nothing is kept for later any more: what carries a request ends with it.
+    /// Lets go of all that is kept: what carries a request ends with it.
     pub fn close(&self) {
         self.0.kept.lock().clear();
     }
@@ -208,6 +208,7 @@ impl Upstreams {
         let stream = self.connect(endpoint, deadline).await?;
         give_up_after(&stream, SILENCE);
         let until = deadline.min(Instant::now() + DIAL);
+        let begun = Instant::now();
         let greeted = timeout_at(until, Multiplexed::new(stream, &self.0.tasks)).await;
         let connection = match greeted {
             // It speaks something else, and will.
@@ -215,9 +216,18 @@ impl Upstreams {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
             Ok(greeted) => greeted.map_err(io::Error::other),
+            // One that has enough to do with its other connections is not to be avoided, and a request that has no time left
+            // says nothing of it.
+            Err(_) if until == deadline || !open.is_empty() => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             Err(late) => Err(late.into()),
         };
-        open.push(connection.inspect_err(|_| endpoint.shun())?);
+        open.push(connection.inspect_err(|error| {
+            tracing::debug!(%error, "A target takes a connection, and no request");
+            self.0.metrics.dialled(Dialled::Late, begun.elapsed());
+            endpoint.shun();
+        })?);
         endpoint.praise();
         lend(&mut open).ok_or_else(|| io::ErrorKind::ConnectionReset.into())
     }
