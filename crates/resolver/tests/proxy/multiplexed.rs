@@ -75,6 +75,15 @@ impl Scribe {
     }
 }
 
+/// Behind the resolver, and where its target is to be met.
+async fn before_a_scribe() -> (Stage, TcpListener) {
+    let stage = Stage::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stage.ready(&[listener.local_addr().unwrap()]);
+    stage.room.set_proxied(true);
+    (stage, listener)
+}
+
 /// A client that may end its request in any way.
 async fn upload(address: SocketAddr) -> (ResponseFuture, SendStream<Bytes>) {
     let stream = TcpStream::connect(address).await.unwrap();
@@ -90,10 +99,7 @@ fn empty() -> Response<AnyBody> {
 
 #[tokio::test]
 async fn a_target_that_is_silent_for_long_is_not_pinged() {
-    let stage = Stage::new().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    stage.ready(&[listener.local_addr().unwrap()]);
-    stage.room.set_proxied(true);
+    let (stage, listener) = before_a_scribe().await;
     let mut client = http2(stage.address).await;
     tokio::spawn(async move { client.send_request(get("/")).await });
     let mut target = Scribe::meet(&listener).await;
@@ -145,10 +151,7 @@ async fn an_upload_that_its_client_gives_up_is_not_taken_for_whole() {
 
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
-    let stage = Stage::new().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    stage.ready(&[listener.local_addr().unwrap()]);
-    stage.room.set_proxied(true);
+    let (stage, listener) = before_a_scribe().await;
     let (answer, mut body) = upload(stage.address).await;
     body.send_data(Bytes::new(), true).unwrap();
     let mut target = Scribe::meet(&listener).await;
@@ -206,10 +209,7 @@ async fn an_answer_is_whole_though_its_target_ends_the_connection_before_the_upl
     /// `:status 200` and `content-length: 4`.
     const WITH_LENGTH: &[u8] = &[0x88, 0x0f, 0x0d, 0x01, b'4'];
     for farewell in [None, Some(Reason::NO_ERROR)] {
-        let stage = Stage::new().await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        stage.ready(&[listener.local_addr().unwrap()]);
-        stage.room.set_proxied(true);
+        let (stage, listener) = before_a_scribe().await;
         let (answer, mut body) = upload(stage.address).await;
         body.send_data(Bytes::from("half of it"), false).unwrap();
         let mut target = Scribe::meet(&listener).await;
@@ -233,10 +233,7 @@ async fn an_answer_is_whole_though_its_target_ends_the_connection_before_the_upl
 
 #[tokio::test]
 async fn a_client_that_leaves_is_told_of_to_the_target() {
-    let stage = Stage::new().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    stage.ready(&[listener.local_addr().unwrap()]);
-    stage.room.set_proxied(true);
+    let (stage, listener) = before_a_scribe().await;
     let mut client = http2(stage.address).await;
     let asked = tokio::spawn(async move { client.send_request(get("/")).await });
     let mut target = Scribe::meet(&listener).await;
@@ -250,10 +247,7 @@ async fn a_client_that_leaves_is_told_of_to_the_target() {
 async fn thousands_that_leave_before_their_answers_come_take_nobody_along() {
     const ROUNDS: u32 = 12;
     const TOGETHER: u32 = 100;
-    let stage = Stage::new().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    stage.ready(&[listener.local_addr().unwrap()]);
-    stage.room.set_proxied(true);
+    let (stage, listener) = before_a_scribe().await;
     let stream = TcpStream::connect(stage.address).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(connection);
@@ -309,10 +303,7 @@ async fn a_target_that_takes_connections_and_says_nothing_holds_up_nobody_for_lo
 
 #[tokio::test]
 async fn a_connection_that_has_nothing_to_do_does_not_outlive_its_resolver() {
-    let stage = Stage::new().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    stage.ready(&[listener.local_addr().unwrap()]);
-    stage.room.set_proxied(true);
+    let (stage, listener) = before_a_scribe().await;
     let mut client = http2(stage.address).await;
     let asked = tokio::spawn(async move { client.send_request(get("/")).await });
     let mut target = Scribe::meet(&listener).await;

@@ -37,9 +37,7 @@ fn what_slept_before_a_dry_run_does_not_stay_at_zero_without_anybody_to_hold_for
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let _operator = stage.operator().await?;
-        stage.deploy("Deployment", 0).await?;
-        stage.declare(json!({})).await?;
-        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage.sleeping().await?;
         stage.amend("web", json!({"dryRun": true})).await?;
         stage.resolvers(0).await?;
         stage.reaches(Phase::Awake, Mode::Serve).await?;

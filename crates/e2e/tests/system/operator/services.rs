@@ -192,9 +192,7 @@ fn what_sleeps_without_a_service_is_not_said_to_be_proxied() -> Result<()> {
     elasti_e2e::test(async |place| {
         let stage = Stage::set(place).await?;
         let _operator = stage.operator().await?;
-        stage.deploy("Deployment", 0).await?;
-        stage.declare(json!({})).await?;
-        stage.reaches(Phase::Asleep, Mode::Proxy).await?;
+        stage.sleeping().await?;
         stage.delete::<Service>("web").await?;
         stage.reaches(Phase::Asleep, Mode::Serve).await?;
         stage.has_no_resolver_slice("web").await
