@@ -6,7 +6,7 @@ use elasti_e2e::{
 
 const CYCLES: usize = 50;
 /// Seconds in which a data plane drops what ends.
-const FAREWELL: u32 = 6;
+const FAREWELL: u32 = 5;
 
 #[test]
 #[ignore = "needs a cluster: make e2e"]

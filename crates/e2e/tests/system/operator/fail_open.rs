@@ -43,6 +43,7 @@ fn what_is_awake_and_idle_stays_so_when_prometheus_goes() -> Result<()> {
         stage.deploy("Deployment", 1).await?;
         let spec = json!({"triggers": meter.triggers(), "cooldownPeriod": 900});
         stage.declare(spec).await?;
+        stage.reaches(Phase::Awake, Mode::Serve).await?;
         stage
             .condition("web", "MaySleep", "False", "CoolingDown")
             .await?;
