@@ -27,7 +27,10 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use std::{env, fmt, time::Duration};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+};
 
 /// Between requests of those who come steadily: 50 in a second.
 const BEAT: Duration = Duration::from_millis(20);
@@ -35,6 +38,8 @@ const BEAT: Duration = Duration::from_millis(20);
 const LONELY: Duration = Duration::from_secs(10);
 /// Whoever finds it asleep may come as late as this.
 const LATE: Duration = Duration::from_secs(1);
+/// The same of those who come alone.
+const LATER: Duration = Duration::from_secs(3);
 /// What is to be tried again, after an API server that was away.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -238,15 +243,21 @@ impl<'a> Trial<'a> {
 
     /// Its trigger would have it sleep, and somebody comes now and then, at whatever moment of it.
     async fn by_chance(&self, service: &Service, goal: Goal, mut random: Rng) -> Result<()> {
+        let asleep = Notify::new();
         let sleeps = async {
             let mut writes = 0;
             loop {
                 writes = self.asleep(service.name, writes).await?;
+                asleep.notify_one();
             }
         };
         let visits = async {
             while !self.is_over(goal) {
-                sleep(LONELY.mul_f64(random.f64())).await;
+                let (alone, late) = (random.f64(), random.f64());
+                tokio::select! {
+                    () = sleep(LONELY.mul_f64(alone)) => {}
+                    () = asleep.notified() => sleep(LATER.mul_f64(late)).await,
+                }
                 let manner = Manner::ALL[random.usize(..Manner::ALL.len())];
                 self.visit(service, manner).await;
             }
