@@ -49,6 +49,8 @@ pub struct Observed {
     pub last_active: Option<Timestamp>,
     /// Since when it is seen without a ready endpoint though the target is up, and every knock was heard: now, if it is not.
     pub unready_since: Timestamp,
+    /// When it got ready, if it was held for before without having slept, until its slices are gone.
+    pub regained: Option<Timestamp>,
     /// Since when the target is seen at zero.
     pub asleep_since: Option<Timestamp>,
     /// When a resolver last told of requests for it.
@@ -319,7 +321,9 @@ impl Observed {
         } else {
             patience.settle
         };
-        Some(later(self.woken?, time))
+        let regained = self.regained.filter(|_| self.misread);
+        let regained = regained.map(|at| later(at, patience.controllers));
+        self.woken.map(|woken| later(woken, time)).max(regained)
     }
 
     /// When those whom the slices name are taken for dead, if nobody takes their place.

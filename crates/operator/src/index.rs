@@ -22,7 +22,7 @@ use crate::facts::{
 use crate::few::Few;
 use elasti_api::{AttachedTarget, AutoscalerKind, ElastiService, ScaleTargetRef, names};
 use elasti_core::{
-    plan::{Autoscaler, Observed, Target},
+    plan::{Autoscaler, Observed, Slices, Target},
     ports::Ports,
     verdict::Opinion,
 };
@@ -90,6 +90,8 @@ pub(crate) struct Memory {
     pub(crate) last_active: Option<Timestamp>,
     /// Since when it is up without a ready endpoint, for as long as this replica leads.
     pub(crate) unready_since: Option<Timestamp>,
+    /// When it got ready, while its slices are there.
+    pub(crate) regained: Option<Timestamp>,
     pub(crate) asleep_since: Option<Timestamp>,
     /// Since when it is to give back what it has, or what it no longer names.
     pub(crate) leaving_since: Option<Timestamp>,
@@ -164,6 +166,8 @@ impl Memory {
         let up = matches!(observed.target, Target::Found { replicas } if replicas > 0);
         let unready = up && observed.ready_endpoints == 0;
         self.unready_since = unready.then_some(observed.unready_since);
+        let held = observed.slices != Slices::Absent;
+        self.regained = observed.regained.filter(|_| up && !unready && held);
     }
 
     pub(crate) fn note_leaving(&mut self, leaves: bool, now: Timestamp) {

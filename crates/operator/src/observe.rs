@@ -82,6 +82,7 @@ pub(crate) fn observe(
             .map(|time| time.0)
             .max(memory.last_active),
         unready_since: memory.unready_since.unwrap_or(moment.now),
+        regained: memory.regained.or(memory.unready_since.map(|_| moment.now)),
         asleep_since: memory.asleep_since.or(memory.zeroed),
         last_knock: memory
             .last_knock

@@ -34,6 +34,7 @@ fn idle_service() -> Observed {
         may_sleep: true,
         last_active: None,
         unready_since: at(0),
+        regained: None,
         asleep_since: None,
         last_knock: None,
         woken: None,
@@ -304,6 +305,28 @@ fn pods_from_before_a_wake_do_not_end_it_while_controllers_may_be_blind() {
         [Step::RemoveSlices],
         "one that is still there was spared"
     );
+}
+
+#[test]
+fn one_that_was_held_for_is_served_when_all_of_its_pods_are_listed() {
+    let observed = Observed {
+        target: Target::Found { replicas: 1 },
+        ready_endpoints: 1,
+        asleep_since: None,
+        regained: Some(at(200)),
+        misread: true,
+        opinion: Opinion::unknown("NoTriggers", ""),
+        ..sleeping_service()
+    };
+    let plan = planned(&observed, 201);
+    assert_eq!(plan.steps, [], "nobody would answer in the other family");
+    assert_eq!(plan.look_again, Some(at(230)));
+    assert_eq!(planned(&observed, 230).steps, [Step::RemoveSlices]);
+    let whole = Observed {
+        misread: false,
+        ..observed
+    };
+    assert_eq!(planned(&whole, 201).steps, [Step::RemoveSlices]);
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn observed() -> Observed {
         may_sleep: true,
         last_active: None,
         unready_since: now(),
+        regained: None,
         asleep_since: None,
         last_knock: None,
         woken: None,
