@@ -58,7 +58,7 @@ e2e: $(CLUSTER) prometheus ## The tests on a real cluster: a local one, or the o
 	@export ELASTI_CLUSTER=make-e2e; \
 	$(if $(KUBECONFIG),: "$${ELASTI_ECHO_IMAGE:?is to name the image of make images that the cluster of KUBECONFIG has}";) \
 	$(if $(KUBECONFIG),export ELASTI_E2E_RUN=$$$$; trap "kubectl delete crd --wait=false --selector elasti-e2e=$$$$" EXIT;,trap '$(CLUSTER) down' EXIT; $(CLUSTER) up;) \
-	$(CARGO) test --quiet --package elasti-e2e --test system -- --ignored --test-threads=4 $(if $(KUBECONFIG),operator::); \
+	$(CARGO) test --quiet --package elasti-e2e --test system -- --ignored --test-threads=5 $(if $(KUBECONFIG),operator::); \
 	$(CARGO) test --quiet --package elasti-e2e --package elasti-runtime --package elasti-operator \
 	  --test api --test cluster --test lease --test prometheus $(if $(KUBECONFIG),,--test lifecycle --test outage --test disasters --test demo) -- --ignored
 
