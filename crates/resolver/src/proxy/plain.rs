@@ -11,7 +11,10 @@ use self::{
     head::{Asked, Begun, Seen, write_field},
     socket::{attended, look, not_now, send},
 };
-use super::{Arrival, MAX_HEAD, Proxy, answer::Refusal, headers, idle::Streams, tcp::see_off};
+use super::{
+    Arrival, MAX_HEAD, Proxy, answer::Refusal, headers, idle::Streams, tcp::see_off,
+    upstream::is_silent,
+};
 use crate::{
     room::{Busy, Visit},
     route::Way,
@@ -93,12 +96,6 @@ impl Came {
             read: Vec::new(),
             first: None,
         }
-    }
-
-    /// Whether nothing has come since.
-    fn is_silent(&self) -> bool {
-        let said = self.stream.try_read(&mut [0]);
-        said.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
@@ -230,7 +227,7 @@ impl Passage<'_> {
                     metrics.answered(room, &asked.method, begun.status, visit.age());
                     let passed = self.pass_back(busy, target, begun).await;
                     return match passed {
-                        Ok(()) if closes && !(asked.close && self.came.is_silent()) => {
+                        Ok(()) if closes && !(asked.close && is_silent(&self.came.stream)) => {
                             Err(End::Orderly)
                         }
                         Ok(()) if !closes => Ok(()),

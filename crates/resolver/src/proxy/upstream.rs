@@ -265,7 +265,7 @@ impl Upstreams {
         let idle = &mut kept.get_mut(&address)?.plain;
         loop {
             let (stream, _) = idle.pop()?;
-            if is_open(&stream) {
+            if is_silent(&stream) {
                 return Some(stream);
             }
         }
@@ -293,7 +293,7 @@ impl Upstreams {
             let is_fresh = |since: &Instant| now.duration_since(*since) < KEEP;
             self.0.kept.lock().retain(|_, kept| {
                 kept.plain
-                    .retain(|(stream, since)| is_fresh(since) && is_open(stream));
+                    .retain(|(stream, since)| is_fresh(since) && is_silent(stream));
                 kept.http1
                     .retain_mut(|(single, since)| is_fresh(since) && single.is_open());
                 let in_use = kept.http2.try_lock().map_or(true, |mut open| {
@@ -309,8 +309,8 @@ impl Upstreams {
     }
 }
 
-/// A target that has not been asked has nothing to say.
-fn is_open(stream: &TcpStream) -> bool {
+/// Whoever has not been asked has nothing to say, and nobody who is gone says nothing.
+pub(super) fn is_silent(stream: &TcpStream) -> bool {
     let said = stream.try_read(&mut [0]);
     said.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
